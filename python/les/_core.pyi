@@ -1,0 +1,174 @@
+"""The native engine: what `csrc/py` exports. Everything here takes and gives plain values and numpy arrays.
+
+Errors are raised as subclasses of `les.errors.LesError`, chosen by the engine's status code.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__version__: str
+
+def isa() -> str:
+    """Name of the kernel table in use ("scalar", "avx2", "avx512", "neon", "neon_i8mm")."""
+
+def isas() -> list[str]:
+    """Kernel tables that this build has and this processor can run, best first."""
+
+def cpu_info() -> dict[str, Any]:
+    """Processor facts: name, features, cores, big_cores, default_threads."""
+
+# --- files -------------------------------------------------------------------------------------
+
+class TensorInfo:
+    name: str
+    type: str  # "Q4_K"
+    shape: tuple[int, ...]  # GGUF order, fastest dimension first
+    file_idx: int
+    offset_bytes: int
+    size_bytes: int
+    n_elements: int
+
+class GgufFile:
+    """Headers of a `.gguf` or `.les` file, all shards; never tensor data."""
+
+    def __init__(self, path: str) -> None: ...
+    version: int
+    alignment_bytes: int
+    shards: list[tuple[str, int]]  # path, size_bytes
+    metadata: dict[str, Any]  # Python values; arrays as lists; file order
+    metadata_types: dict[str, tuple[str, str | None]]  # key -> ("array", "string") or ("u32", None)
+    tensors: list[TensorInfo]
+    expert_layers: list[ExpertLayer]  # empty for dense models
+    is_packed: bool
+
+class ExpertLayer:
+    layer: int
+    n_expert: int
+    slot_bytes: int
+    # per slice "gate", "up", "down": type, n_in, n_out, row_bytes, size_bytes, offset_bytes; absent slices are missing
+    slices: dict[str, dict[str, Any]]
+    def extents(self, expert: int) -> list[tuple[int, int, int, int]]:
+        """(file_idx, offset_bytes, size_bytes, slot_offset_bytes) of each read for one expert."""
+
+    def checksum(self, expert: int) -> int | None: ...
+
+def xxh3_64(data: bytes | memoryview | npt.NDArray[np.uint8]) -> int: ...
+def qtype_info(name: str) -> tuple[int, int, int]:
+    """(GGUF id, block_elements, block_bytes)."""
+
+def dequantize(type: str, data: npt.NDArray[np.uint8], n_in: int) -> npt.NDArray[np.float32]:
+    """Rows of n_in weights from their stored bytes, [n_rows, n_in]."""
+
+def quantize(
+    type: str, x: npt.NDArray[np.float32], importance: npt.NDArray[np.float32] | None = None, threads: int = 1
+) -> npt.NDArray[np.uint8]:
+    """Stored bytes of x [n_rows, n_in], [n_rows, row_bytes]; importance [n_in] weighs the squared error."""
+
+# --- text --------------------------------------------------------------------------------------
+
+class Tokenizer:
+    @staticmethod
+    def from_gguf(path: str) -> Tokenizer: ...
+    def encode(self, text: str, markup: bool = False, special: bool = False) -> list[int]:
+        """Token ids. markup: control tokens in the text are recognised; special: add the BOS/EOS the file asks for."""
+
+    def decode(self, ids: Sequence[int], show_control: bool = False) -> str:
+        """Text; bytes that are no UTF-8 become U+FFFD."""
+
+    def decode_bytes(self, ids: Sequence[int], show_control: bool = False) -> bytes: ...
+    def token_bytes(self, id: int, show_control: bool = False) -> bytes: ...
+    def token_to_id(self, token: str) -> int | None: ...
+    def id_to_token(self, id: int) -> str: ...
+    def is_control(self, id: int) -> bool: ...
+    def is_eog(self, id: int) -> bool: ...
+    n_vocab: int
+    bos: int | None
+    eos: int | None
+    eog: list[int]
+    adds_bos: bool
+
+class Detokenizer:
+    """Streaming: never gives half a UTF-8 character."""
+
+    def __init__(self, tokenizer: Tokenizer, show_control: bool = False) -> None: ...
+    def add(self, id: int) -> str:
+        """The text that became complete with this token; may be empty."""
+
+    def finish(self) -> str:
+        """What is left, invalid bytes as U+FFFD."""
+
+# --- engine ------------------------------------------------------------------------------------
+
+def plan_memory(path: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Sizes before anything is allocated. Options as for Engine. Keys: floor_bytes, recommended_bytes, budget_bytes
+    (None: unlimited), trunk_bytes, expert_bytes (all experts), cache_bytes, n_slots, slot_bytes, n_experts_total,
+    experts_per_token, kv_bytes, state_bytes, scratch_bytes, reader_bytes, tokenizer_bytes, total_bytes, context,
+    fits (bool), message."""
+
+class Engine:
+    """A loaded model: weights, expert cache, reader, threads. Options (all optional):
+
+    memory_bytes: int | None   the whole process's budget; None: as much as the model needs, within what the machine has
+    threads: int               0: big cores
+    context: int               tokens of KV cache; 0: the model's, at most 4096
+    kv_type: "f16" | "f32" | "q8_0"
+    chunk: int                 prefill chunk in tokens, 0: default
+    reader: "auto" | "pread" | "uring"
+    lanes: int                 concurrent reads, 0: default
+    direct: bool               try direct I/O (default True)
+    flash: str | None          simulated flash: "ufs4", "nvme", "emmc" or "GB/s,lanes,µs"
+    verify: bool               check each record's checksum when first read (default True)
+    prefetch: "auto" | "off" | "on"
+    compute: "int8" | "f32"    activations rounded to 8 bits for integer dot products, or kept
+    log: Callable[[str], None] | None
+    """
+
+    def __init__(self, path: str, options: dict[str, Any], progress: Callable[[int, int], None] | None = None) -> None:
+        """progress(done_bytes, total_bytes) is called while the trunk loads."""
+
+    tokenizer: Tokenizer
+    plan: dict[str, Any]  # as plan_memory gave it
+    architecture: str
+    n_vocab: int
+    n_layers: int
+    context: int
+    moe_layers: list[int]
+    n_experts: int
+    n_experts_used: int
+    metadata: dict[str, Any]
+    threads: int
+    def session(self) -> Session: ...
+    def stats(self) -> dict[str, Any]:
+        """Totals since load or reset_stats: n_tokens, n_steps, prefill_tokens, decode_tokens, prefill_ns, decode_ns,
+        hit, miss, late, evicted, flash_bytes, stall_ns, useful_bytes, late_bytes, wasted_bytes, read_errors,
+        reader (name), cache_slots, cache_bytes, peak_bytes, direct_reads, buffered_reads, layers (list of dicts with
+        layer, hit, miss, late, stall_ns)."""
+
+    def reset_stats(self) -> None: ...
+    def set_memory(self, memory_bytes: int | None) -> None: ...
+    def close(self) -> None:
+        """Frees everything; later calls raise. Safe to call twice."""
+
+class Session:
+    """One timeline of tokens. Sessions of one engine take turns; calls release the GIL."""
+
+    position: int  # tokens in the state
+    tokens: list[int]
+    def eval(self, tokens: Sequence[int], all_logits: bool = False) -> npt.NDArray[np.float32]:
+        """Runs tokens through the model; logits [n or 1, n_vocab] after each or after the last."""
+
+    def routing(self) -> npt.NDArray[np.int32]:
+        """[MoE layers, n, k]: experts chosen in the last eval, highest selection score first."""
+
+    def rewind(self, n: int) -> None:
+        """Keep the first n tokens."""
+
+    def cancel(self) -> None:
+        """From another thread: makes a running eval stop with CancelledError; the session keeps its state."""
+
+    def save(self, path: str) -> None: ...
+    def load(self, path: str) -> None: ...
+    def close(self) -> None: ...
