@@ -1,0 +1,1 @@
+les_test(thread_pool_test)
