@@ -1,0 +1,1 @@
+les_test(ready_queue_test)
