@@ -1,0 +1,3 @@
+les_test(io_file_test)
+les_test(io_reader_test)
+les_test(io_flash_test)
