@@ -17,8 +17,9 @@ struct KindName {
   FaultKind kind;
 };
 constexpr KindName kKindNames[] = {
-    {"short", FaultKind::kShort},   {"eintr", FaultKind::kEintr},     {"eagain", FaultKind::kEagain}, {"eio", FaultKind::kEio},
-    {"einval", FaultKind::kEinval}, {"reorder", FaultKind::kReorder}, {"delay", FaultKind::kDelay},
+    {"short", FaultKind::kShort}, {"eintr", FaultKind::kEintr},   {"eagain", FaultKind::kEagain},
+    {"eio", FaultKind::kEio},     {"einval", FaultKind::kEinval}, {"reorder", FaultKind::kReorder},
+    {"delay", FaultKind::kDelay},
 };
 
 std::string_view kind_name(FaultKind kind) {
@@ -70,7 +71,8 @@ class FaultyReader final : public AsyncReader, private CompletionSink {
   ReaderStats stats() const override { return inner_->stats(); }
   std::string name() const override {
     const std::string_view kind = kind_name(options_.kind);
-    return format_text("%.*s on every %d. of ", static_cast<int>(kind.size()), kind.data(), options_.every_n) + inner_->name();
+    return format_text("%.*s on every %d. of ", static_cast<int>(kind.size()), kind.data(), options_.every_n) +
+           inner_->name();
   }
 
  private:
@@ -127,10 +129,11 @@ Result<FaultOptions> parse_fault(std::string_view text) {
     if (has_delay) options.delay_ns = int64_t{delay_us} * 1000;
     return options;
   }
-  return make_error(Code::kInvalidArgument,
-                    "fault '%.*s' is unknown: expected short, eintr, eagain, eio, einval, reorder or delay, then ,N, and for "
-                    "delay also ,us",
-                    static_cast<int>(text.size()), text.data());
+  return make_error(
+      Code::kInvalidArgument,
+      "fault '%.*s' is unknown: expected short, eintr, eagain, eio, einval, reorder or delay, then ,N, and for "
+      "delay also ,us",
+      static_cast<int>(text.size()), text.data());
 }
 
 ReadHook make_fault_hook(const FaultOptions& options) {
@@ -149,12 +152,21 @@ ReadHook make_fault_hook(const FaultOptions& options) {
         spoil(parts, static_cast<uint64_t>(n_read));
         return n_read;
       }
-      case FaultKind::kEintr: spoil(parts, 0); return -EINTR;
-      case FaultKind::kEagain: spoil(parts, 0); return -EAGAIN;
-      case FaultKind::kEio: spoil(parts, 0); return -EIO;
-      case FaultKind::kEinval: spoil(parts, 0); return -EINVAL;
+      case FaultKind::kEintr:
+        spoil(parts, 0);
+        return -EINTR;
+      case FaultKind::kEagain:
+        spoil(parts, 0);
+        return -EAGAIN;
+      case FaultKind::kEio:
+        spoil(parts, 0);
+        return -EIO;
+      case FaultKind::kEinval:
+        spoil(parts, 0);
+        return -EINVAL;
       case FaultKind::kReorder:
-      case FaultKind::kDelay: break;
+      case FaultKind::kDelay:
+        break;
     }
     return result;
   };
@@ -162,7 +174,8 @@ ReadHook make_fault_hook(const FaultOptions& options) {
 
 Result<std::unique_ptr<AsyncReader>> make_faulty_reader(const FaultOptions& options, CompletionSink* sink,
                                                         const FaultyInnerFactory& make_inner) {
-  if (options.every_n < 1) return make_error(Code::kInvalidArgument, "fault on every %d. read: expected at least 1", options.every_n);
+  if (options.every_n < 1)
+    return make_error(Code::kInvalidArgument, "fault on every %d. read: expected at least 1", options.every_n);
   auto reader = std::make_unique<FaultyReader>(options, sink);
   LES_RETURN_IF_ERROR(reader->start(make_inner));
   return std::unique_ptr<AsyncReader>(std::move(reader));

@@ -1,6 +1,6 @@
 // Faults on purpose, for tests: every n-th system read or completion goes wrong in a chosen way.
-// short, eintr, eagain, eio and einval change what the kernel answered before the retry loop sees it, and spoil the bytes
-// that the changed answer does not cover; reorder and delay change when completions are delivered.
+// short, eintr, eagain, eio and einval change what the kernel answered before the retry loop sees it, and spoil the
+// bytes that the changed answer does not cover; reorder and delay change when completions are delivered.
 // Thread-safety: as AsyncReader.
 //
 // 1. Only eio (and einval, on a buffered read) may make a request fail; the others must be invisible but for time.

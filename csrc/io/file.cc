@@ -51,15 +51,19 @@ int open_direct(const std::string& path) {
 #endif
 }
 
-// What the file system asks for; 4096 when it does not say, 0 when it says that direct I/O is impossible.
+// Measured on a virtual disk that asks for 512: reads whose ends are off 4 KiB reach half the bandwidth of others.
+constexpr uint64_t kMinAlignmentBytes = 4096;
+
+// What the file system asks for, at least 4096; 0 when it says that direct I/O is impossible.
 uint64_t query_direct_alignment([[maybe_unused]] int fd) {
 #if defined(__linux__) && defined(STATX_DIOALIGN) && defined(SYS_statx)
   struct statx info = {};
   if (syscall(SYS_statx, fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &info) == 0 && (info.stx_mask & STATX_DIOALIGN) != 0) {
-    return std::max<uint64_t>(info.stx_dio_mem_align, info.stx_dio_offset_align);
+    if (info.stx_dio_mem_align == 0 || info.stx_dio_offset_align == 0) return 0;
+    return std::max<uint64_t>({info.stx_dio_mem_align, info.stx_dio_offset_align, kMinAlignmentBytes});
   }
 #endif
-  return 4096;
+  return kMinAlignmentBytes;
 }
 
 // One real read: some file systems take the flag at open and refuse at read. 0, or an errno.
@@ -123,7 +127,8 @@ Result<std::unique_ptr<File>> open_file(const std::string& path, const FileOptio
     return make_error(code, "%s: cannot open: %s", path.c_str(), errno_text(error).c_str());
   }
   struct stat info = {};
-  if (fstat(file->fd_, &info) != 0) return make_error(Code::kIo, "%s: cannot stat: %s", path.c_str(), errno_text(errno).c_str());
+  if (fstat(file->fd_, &info) != 0)
+    return make_error(Code::kIo, "%s: cannot stat: %s", path.c_str(), errno_text(errno).c_str());
   if (!S_ISREG(info.st_mode)) return make_error(Code::kInvalidArgument, "%s: not a regular file", path.c_str());
   file->size_bytes_ = static_cast<uint64_t>(info.st_size);
 #ifdef POSIX_FADV_RANDOM
@@ -141,10 +146,11 @@ Result<std::unique_ptr<File>> open_file(const std::string& path, const FileOptio
     refusal = "open: " + errno_text(errno);
   } else {
     const uint64_t alignment = query_direct_alignment(file->direct_fd_);
-    file->direct_alignment_bytes_ = std::max<uint64_t>(alignment, 512);
-    if (alignment == 0 || !is_power_of_two(file->direct_alignment_bytes_) || alignment > kPageBytes) {
+    file->direct_alignment_bytes_ = alignment;
+    if (!is_power_of_two(alignment) || alignment > kPageBytes) {
       refusal = format_text("alignment %llu", static_cast<unsigned long long>(alignment));
-    } else if (const int error = probe_direct(file->direct_fd_, file->direct_alignment_bytes_, options.probe_read); error != 0) {
+    } else if (const int error = probe_direct(file->direct_fd_, file->direct_alignment_bytes_, options.probe_read);
+               error != 0) {
       refusal = "read: " + errno_text(error);
     }
   }
@@ -153,7 +159,7 @@ Result<std::unique_ptr<File>> open_file(const std::string& path, const FileOptio
   } else {
     if (file->direct_fd_ >= 0) close(file->direct_fd_);
     file->direct_fd_ = -1;
-    file->direct_alignment_bytes_ = 4096;
+    file->direct_alignment_bytes_ = kMinAlignmentBytes;
     if (options.log) options.log(path + ": no direct I/O (" + refusal + "); reading through the page cache");
   }
   return file;

@@ -8,7 +8,6 @@
 #include <thread>
 #include <vector>
 
-#include "base/arena.h"
 #include "base/clock.h"
 #include "io/request_queue.h"
 
@@ -17,7 +16,7 @@ namespace {
 
 class PreadReader final : public AsyncReader {
  public:
-  PreadReader(CompletionSink* sink, ReadHook hook) : sink_(sink), hook_(std::move(hook)) {}
+  PreadReader(int lanes, CompletionSink* sink, ReadHook hook) : sink_(sink), hook_(std::move(hook)), bounce_(lanes) {}
 
   ~PreadReader() override {
     {
@@ -33,7 +32,7 @@ class PreadReader final : public AsyncReader {
   int start(int lanes) {
     threads_.reserve(static_cast<size_t>(lanes));
     try {
-      for (int i = 0; i < lanes; i++) threads_.emplace_back([this] { run_lane(); });
+      for (int i = 0; i < lanes; i++) threads_.emplace_back([this, i] { run_lane(bounce_.of(i)); });
     } catch (const std::system_error&) {
       // The system's limit of threads: the lanes that started do the work.
     }
@@ -77,10 +76,7 @@ class PreadReader final : public AsyncReader {
   }
 
  private:
-  void run_lane() {
-    Result<Buffer> made = make_buffer(kBounceBytes);
-    std::span<uint8_t> bounce;
-    if (made.is_ok()) bounce = {made->data(), made->size_bytes()};
+  void run_lane(std::span<uint8_t> bounce) {
     Transfer transfer;
     RequestQueue::Entry entry;
     std::unique_lock lock(mutex_);
@@ -131,6 +127,7 @@ class PreadReader final : public AsyncReader {
 
   CompletionSink* const sink_;
   const ReadHook hook_;
+  BouncePool bounce_;
   mutable std::mutex mutex_;
   std::condition_variable work_;
   RequestQueue queue_;
@@ -143,8 +140,9 @@ class PreadReader final : public AsyncReader {
 }  // namespace
 
 std::unique_ptr<AsyncReader> make_pread_reader(int lanes, CompletionSink* sink, ReadHook hook) {
-  auto reader = std::make_unique<PreadReader>(sink, std::move(hook));
-  if (reader->start(std::max(lanes, 1)) == 0) return nullptr;
+  lanes = std::max(lanes, 1);
+  auto reader = std::make_unique<PreadReader>(lanes, sink, std::move(hook));
+  if (reader->start(lanes) == 0) return nullptr;
   return reader;
 }
 

@@ -1,6 +1,7 @@
 // Reads on a pool of threads, one blocking system read at a time on each ("lane"). Works everywhere.
 // Thread-safety: as AsyncReader; submit, promote, cancel and stats are guarded by one mutex. Idle lanes sleep.
-// Memory: kBounceBytes per lane, committed when an unaligned direct read first needs it.
+// Memory: kBounceBytes per lane, committed (in huge pages where there are) when an unaligned direct read first needs
+// it.
 #pragma once
 
 #include <functional>

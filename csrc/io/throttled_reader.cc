@@ -44,7 +44,8 @@ bool take_number(std::string_view* rest, double* out) {
 
 class ThrottledReader final : public AsyncReader, private CompletionSink {
  public:
-  ThrottledReader(const FlashModel& model, Clock* clock, CompletionSink* sink) : model_(model), clock_(clock), sink_(sink) {}
+  ThrottledReader(const FlashModel& model, Clock* clock, CompletionSink* sink)
+      : model_(model), clock_(clock), sink_(sink) {}
 
   ~ThrottledReader() override {
     if (thread_.joinable()) {
@@ -123,7 +124,8 @@ class ThrottledReader final : public AsyncReader, private CompletionSink {
     while (in_service_.size() < static_cast<size_t>(model_.lanes) && queue_.pop(&entry)) {
       Service service{.request = entry.request};
       service.start_ns = std::max(entry.submit_ns, free_ns);
-      service.due_ns = std::max(service.start_ns + model_.latency_ns, bus_free_ns_) + transfer_ns(model_, entry.request.size_bytes);
+      service.due_ns =
+          std::max(service.start_ns + model_.latency_ns, bus_free_ns_) + transfer_ns(model_, entry.request.size_bytes);
       bus_free_ns_ = service.due_ns;
       in_service_.push_back(std::move(service));
       meter_.begin(in_service_.back().start_ns);

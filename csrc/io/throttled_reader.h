@@ -1,14 +1,14 @@
 // Simulated flash: a decorator that delivers each read no earlier than a modelled device would.
 // The inner reader must be faster than the model (page cache, or a faster disk); its reads are real.
 //
-// The model: at most `lanes` requests are in service, demand before prefetch. Each pays latency_ns from the start of its
-// service; then its bytes cross one bus of bandwidth_bytes_per_s, in the order of service:
+// The model: at most `lanes` requests are in service, demand before prefetch. Each pays latency_ns from the start of
+// its service; then its bytes cross one bus of bandwidth_bytes_per_s, in the order of service:
 //   end = max(start + latency, end of the previous transfer) + size / bandwidth
 // A waiting request starts when a lane falls free, at the modelled time of that completion.
 //
 // Thread-safety: as AsyncReader; one mutex. One thread that sleeps until the next modelled completion; it never spins.
-// 1. Completions come in order of service, with modelled start_ns and end_ns; end_ns is later than the model only when the
-//    inner reader was.
+// 1. Completions come in order of service, with modelled start_ns and end_ns; end_ns is later than the model only when
+//    the inner reader was.
 // 2. A cancelled request completes when the thread next wakes: at once when idle, else with the next completion.
 #pragma once
 

@@ -1,5 +1,7 @@
 #include "io/transfer.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cinttypes>
@@ -7,6 +9,24 @@
 #include <system_error>
 
 namespace les {
+
+BouncePool::BouncePool(int n) {
+  constexpr uint64_t kHugeBytes = 2 * kMiB;
+  const uint64_t used_bytes = align_up(static_cast<uint64_t>(n) * kBounceBytes, kHugeBytes);
+  Result<Buffer> made = make_buffer(used_bytes + kHugeBytes);
+  if (!made.is_ok()) return;
+  memory_ = std::move(*made);
+  first_ = memory_.data() + (align_up(reinterpret_cast<uintptr_t>(memory_.data()), kHugeBytes) -
+                             reinterpret_cast<uintptr_t>(memory_.data()));
+#ifdef MADV_HUGEPAGE
+  madvise(first_, used_bytes, MADV_HUGEPAGE);
+#endif
+}
+
+std::span<uint8_t> BouncePool::of(int idx) {
+  if (first_ == nullptr) return {};
+  return {first_ + static_cast<uint64_t>(idx) * kBounceBytes, kBounceBytes};
+}
 
 void Transfer::start(const ReadRequest& request, std::span<uint8_t> bounce, bool allow_direct) {
   request_ = request;
@@ -24,7 +44,8 @@ void Transfer::start(const ReadRequest& request, std::span<uint8_t> bounce, bool
     is_done_ = true;
     return;
   }
-  if (!checked_add(request.offset_bytes, request.size_bytes, &end_) || end_ > static_cast<uint64_t>(INT64_MAX) - kMaxStepBytes) {
+  if (!checked_add(request.offset_bytes, request.size_bytes, &end_) ||
+      end_ > static_cast<uint64_t>(INT64_MAX) - kMaxStepBytes) {
     status_ = make_error(Code::kInvalidArgument, "%s: read of %" PRIu64 " bytes at offset %" PRIu64 " overflows",
                          request.file->path().c_str(), request.size_bytes, request.offset_bytes);
     is_done_ = true;
@@ -75,7 +96,8 @@ void Transfer::plan_step() {
     add_part(bounce_.data(), step_.size_bytes);
     return;
   }
-  status_ = make_error(Code::kOutOfMemory, "%s: no bounce memory for an unaligned read of %" PRIu64 " bytes at offset %" PRIu64,
+  status_ = make_error(Code::kOutOfMemory,
+                       "%s: no bounce memory for an unaligned read of %" PRIu64 " bytes at offset %" PRIu64,
                        file.path().c_str(), request_.size_bytes, request_.offset_bytes);
   is_done_ = true;
 }

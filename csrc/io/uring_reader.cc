@@ -14,11 +14,11 @@
 #include <cerrno>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <system_error>
 #include <thread>
 #include <vector>
 
-#include "base/arena.h"
 #include "base/clock.h"
 #include "io/request_queue.h"
 
@@ -53,7 +53,8 @@ class Ring {
     if ((params.features & IORING_FEAT_SINGLE_MMAP) == 0 || (params.features & IORING_FEAT_NODROP) == 0) return ENOSYS;
     rings_bytes_ = std::max<size_t>(params.sq_off.array + params.sq_entries * sizeof(unsigned),
                                     params.cq_off.cqes + params.cq_entries * sizeof(io_uring_cqe));
-    void* rings = mmap(nullptr, rings_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd_, IORING_OFF_SQ_RING);
+    void* rings =
+        mmap(nullptr, rings_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd_, IORING_OFF_SQ_RING);
     if (rings == MAP_FAILED) return errno;
     rings_ = static_cast<uint8_t*>(rings);
     sqes_bytes_ = params.sq_entries * sizeof(io_uring_sqe);
@@ -118,7 +119,10 @@ class Ring {
 class UringReader final : public AsyncReader {
  public:
   UringReader(const UringOptions& options, CompletionSink* sink)
-      : sink_(sink), hook_(options.hook), depth_(std::clamp(options.depth, 1, kMaxDepth)), force_async_(options.force_async) {}
+      : sink_(sink),
+        hook_(options.hook),
+        depth_(std::clamp(options.depth, 1, kMaxDepth)),
+        force_async_(options.force_async) {}
 
   ~UringReader() override {
     if (thread_.joinable()) {
@@ -145,11 +149,13 @@ class UringReader final : public AsyncReader {
       }
     }
     if (error != 0) {
-      return make_error(Code::kUnsupported, "io_uring: cannot make a ring: %s", std::generic_category().message(error).c_str());
+      return make_error(Code::kUnsupported, "io_uring: cannot make a ring: %s",
+                        std::generic_category().message(error).c_str());
     }
     wake_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (wake_fd_ < 0) return make_error(Code::kIo, "io_uring: eventfd: %s", std::generic_category().message(errno).c_str());
-    LES_ASSIGN_OR_RETURN(bounce_, make_buffer(static_cast<size_t>(depth_) * kBounceBytes));
+    if (wake_fd_ < 0)
+      return make_error(Code::kIo, "io_uring: eventfd: %s", std::generic_category().message(errno).c_str());
+    bounce_.emplace(depth_);
     slots_.resize(static_cast<size_t>(depth_));
     for (int i = depth_ - 1; i >= 0; i--) free_slots_.push_back(i);
     try {
@@ -253,13 +259,9 @@ class UringReader final : public AsyncReader {
       Slot& slot = slots_[static_cast<size_t>(slot_idx)];
       slot.start_ns = now_ns();
       meter_.begin(slot.start_ns);
-      slot.transfer.start(entry.request, bounce_of(slot_idx));
+      slot.transfer.start(entry.request, bounce_->of(slot_idx));
       started->push_back(slot_idx);
     }
-  }
-
-  std::span<uint8_t> bounce_of(int slot_idx) {
-    return {bounce_.data() + static_cast<size_t>(slot_idx) * kBounceBytes, kBounceBytes};
   }
 
   void begin(int slot_idx) {
@@ -321,7 +323,7 @@ class UringReader final : public AsyncReader {
   const bool force_async_;
   std::unique_ptr<Ring> ring_;
   int wake_fd_ = -1;
-  Buffer bounce_;
+  std::optional<BouncePool> bounce_;  // made once the depth is known
   std::vector<Slot> slots_;      // the thread's own
   mutable std::mutex mutex_;     // guards what follows
   std::vector<int> free_slots_;
@@ -340,7 +342,8 @@ Status probe_now() {
                      : error == ENOMEM ? " (raise the limit of locked memory, ulimit -l)"
                      : error == ENOSYS ? " (needs Linux 5.5)"
                                        : "";
-  return make_error(Code::kUnsupported, "io_uring is not available: %s%s", std::generic_category().message(error).c_str(), hint);
+  return make_error(Code::kUnsupported, "io_uring is not available: %s%s",
+                    std::generic_category().message(error).c_str(), hint);
 }
 
 }  // namespace

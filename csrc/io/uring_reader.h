@@ -1,7 +1,9 @@
 // Reads through io_uring: one thread submits and reaps, at most `depth` reads are with the kernel.
 // Raw system calls on a ring of its own. Never built for Android, whose sandbox kills a process that asks for a ring.
-// Thread-safety: as AsyncReader; submit, promote, cancel and stats are guarded by one mutex. The thread sleeps when idle.
-// Memory: kBounceBytes per read in flight, committed when an unaligned direct read first needs it.
+// Thread-safety: as AsyncReader; submit, promote, cancel and stats are guarded by one mutex. The thread sleeps when
+// idle.
+// Memory: kBounceBytes per read in flight, committed (in huge pages where there are) when an unaligned direct read
+// first needs it.
 #pragma once
 
 #include <memory>

@@ -3,13 +3,13 @@
 // Thread-safety: try_push and try_pop may be called from any number of threads at once. Construction and destruction
 // must be ordered with every other call by the owner (start and join of the threads).
 //
-// Each cell carries a sequence number that says whose turn it is. With `capacity` cells and a ticket t, cell t % capacity
-// is free for the producer of ticket t when its number is t, and full for the consumer of ticket t when it is t + 1; the
-// consumer then sets t + capacity, the producer's number of the next round.
+// Each cell carries a sequence number that says whose turn it is. With `capacity` cells and a ticket t, cell t %
+// capacity is free for the producer of ticket t when its number is t, and full for the consumer of ticket t when it is
+// t + 1; the consumer then sets t + capacity, the producer's number of the next round.
 //
 // 1. A cell's number only grows, and only the holder of the matching ticket changes it or touches the cell's value.
-// 2. The value is written before the number t + 1 is stored (release) and read after it was loaded (acquire); it is read
-//    before t + capacity is stored (release), and overwritten after that was loaded (acquire).
+// 2. The value is written before the number t + 1 is stored (release) and read after it was loaded (acquire); it is
+//    read before t + capacity is stored (release), and overwritten after that was loaded (acquire).
 // 3. A ticket is taken by one compare-and-swap on push_ or pop_, after the cell's number was seen to be right for it.
 //    Between the two the cell cannot change hands: that would need the same ticket.
 // 4. Elements leave in the order of their push tickets. Pushes by one thread keep their order.
@@ -119,8 +119,8 @@ inline void pause_cpu() {
 //   if (queue.try_pop(&x)) ...    signal.notify();
 //   else signal.wait(seen);
 //
-// 1. notify after publication and epoch() before the look at the data: a wait that returns late is impossible, for either
-//    the look sees the data or the epoch has moved past `seen`.
+// 1. notify after publication and epoch() before the look at the data: a wait that returns late is impossible, for
+//    either the look sees the data or the epoch has moved past `seen`.
 // 2. sleepers_ is raised before the epoch is tested for the last time, and the epoch is raised before sleepers_ is
 //    tested, both sequentially consistent: a producer that sees no sleeper left an epoch that the consumer sees.
 class ReadySignal {
@@ -132,7 +132,8 @@ class ReadySignal {
     if (sleepers_.load(std::memory_order_seq_cst) != 0) epoch_.notify_all();
   }
 
-  // Returns once notify() was called after epoch() gave `seen`. Spins n_spins pauses (about 10-40 ns each), then sleeps.
+  // Returns once notify() was called after epoch() gave `seen`. Spins n_spins pauses (about 10-40 ns each), then
+  // sleeps.
   void wait(uint32_t seen, int n_spins = kDefaultSpins) {
     for (int i = 0; i < n_spins; i++) {
       if (epoch() != seen) return;

@@ -55,7 +55,8 @@ TEST_CASE("a read past the end names file, offset, wanted and got") {
   std::vector<uint8_t> bytes(3000);
   const Status status = (*file)->read_exact(4000, 3000, bytes.data());
   CHECK(status.code() == Code::kIo);
-  CHECK(status.message() == temp.path() + ": read at offset 4000 reached the end of the file: wanted 3000 bytes, got 1000");
+  CHECK(status.message() ==
+        temp.path() + ": read at offset 4000 reached the end of the file: wanted 3000 bytes, got 1000");
   CHECK((*file)->read_exact(UINT64_MAX - 10, 3000, bytes.data()).code() == Code::kInvalidArgument);
 }
 
@@ -69,7 +70,8 @@ TEST_CASE("what cannot be opened is refused by name") {
 TEST_CASE("EINVAL at the first read falls back to the page cache and says so once") {
   const TempFile temp(70'000);
   Lines lines;
-  const Result<std::unique_ptr<File>> file = open_file(temp.path(), {.log = lines.sink(), .probe_read = refuse_with_einval});
+  const Result<std::unique_ptr<File>> file =
+      open_file(temp.path(), {.log = lines.sink(), .probe_read = refuse_with_einval});
   REQUIRE(file.is_ok());
   CHECK_FALSE((*file)->is_direct());
   CHECK((*file)->direct_fd() == -1);
@@ -83,7 +85,8 @@ TEST_CASE("an interrupted first read is no refusal") {
   const TempFile temp(70'000);
   Lines plain, interrupted;
   const Result<std::unique_ptr<File>> as_usual = open_file(temp.path(), {.log = plain.sink()});
-  const Result<std::unique_ptr<File>> file = open_file(temp.path(), {.log = interrupted.sink(), .probe_read = interrupt_once});
+  const Result<std::unique_ptr<File>> file =
+      open_file(temp.path(), {.log = interrupted.sink(), .probe_read = interrupt_once});
   REQUIRE(as_usual.is_ok());
   REQUIRE(file.is_ok());
   CHECK((*file)->is_direct() == (*as_usual)->is_direct());
@@ -232,7 +235,8 @@ TEST_CASE("a transfer gives up on what does not pass, and reports what does not 
   transfer.start(request, {bounce->data(), kBounceBytes});
   transfer.advance(-EIO);
   REQUIRE(transfer.is_done());
-  CHECK(transfer.status().message() == temp.path() + ": read at offset 10 failed: Input/output error: wanted 1000 bytes, got 0");
+  CHECK(transfer.status().message() ==
+        temp.path() + ": read at offset 10 failed: Input/output error: wanted 1000 bytes, got 0");
 
   if (!(*file)->is_direct()) {
     MESSAGE("skipped: no direct I/O in this folder, so none can be refused");
@@ -242,7 +246,8 @@ TEST_CASE("a transfer gives up on what does not pass, and reports what does not 
   CHECK(transfer.status().code() == Code::kOutOfMemory);
   Lines lines;
   const Result<std::unique_ptr<File>> refused = open_file(temp.path(), {.log = lines.sink()});
-  transfer.start({.file = refused->get(), .offset_bytes = 10, .size_bytes = 1000, .dst = dst.data()}, {bounce->data(), kBounceBytes});
+  transfer.start({.file = refused->get(), .offset_bytes = 10, .size_bytes = 1000, .dst = dst.data()},
+                 {bounce->data(), kBounceBytes});
   CHECK(transfer.step().is_direct);
   transfer.advance(-EINVAL);
   REQUIRE_FALSE(transfer.is_done());
@@ -250,7 +255,8 @@ TEST_CASE("a transfer gives up on what does not pass, and reports what does not 
   CHECK(run_cut(&transfer, UINT32_MAX).is_ok());
   CHECK(first_wrong(dst.data(), 10, 1000) == -1);
   CHECK_FALSE(transfer.is_all_direct());
-  CHECK(lines.lines == std::vector<std::string>{temp.path() + ": direct reads are refused; reading through the page cache"});
+  CHECK(lines.lines ==
+        std::vector<std::string>{temp.path() + ": direct reads are refused; reading through the page cache"});
 }
 
 }  // namespace

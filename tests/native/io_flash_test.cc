@@ -23,7 +23,8 @@ struct Fixture {
     reader = std::move(*made);
   }
   void submit(uint64_t tag, ReadClass read_class = ReadClass::kDemand, uint64_t size_bytes = kReadBytes) {
-    reader->submit({file.get(), (tag % 16) * kReadBytes, size_bytes, memory.data() + tag * kReadBytes, tag, read_class});
+    reader->submit(
+        {file.get(), (tag % 16) * kReadBytes, size_bytes, memory.data() + tag * kReadBytes, tag, read_class});
   }
   TempFile temp;
   std::unique_ptr<File> file;
@@ -39,8 +40,8 @@ TEST_CASE("flash is named or numbered") {
   CHECK(*parse_flash("emmc") == FlashModel{0.3e9, 1, 300'000});
   CHECK(*parse_flash("1.5,4,200") == FlashModel{1.5e9, 4, 200'000});
   CHECK(*parse_flash("0.001,1,0") == FlashModel{1e6, 1, 0});
-  for (const char* bad : {"", "ufs", "1", "1,2", "1,2,3,", "1,2,3,4", "0,1,1", "-1,1,1", "1,0,1", "1,1.5,1", "1,1,-1", "nan,1,1", "inf,1,1",
-                          "1,99999,1", "a,b,c", ",,"}) {
+  for (const char* bad : {"", "ufs", "1", "1,2", "1,2,3,", "1,2,3,4", "0,1,1", "-1,1,1", "1,0,1", "1,1.5,1", "1,1,-1",
+                          "nan,1,1", "inf,1,1", "1,99999,1", "a,b,c", ",,"}) {
     CAPTURE(bad);
     const Result<FlashModel> refused = parse_flash(bad);
     CHECK(refused.status().code() == Code::kInvalidArgument);
@@ -74,7 +75,8 @@ TEST_CASE("N reads take the modelled time, to the nanosecond") {
     fixture.clock.release();
     REQUIRE(fixture.sink.wait_for(kReads));
     for (int i = 0; i < kReads; i++) {
-      CHECK(fixture.sink.get(static_cast<uint64_t>(i)).end_ns == model.latency_ns + (i + 1) * transfer_ns(model, kReadBytes));
+      CHECK(fixture.sink.get(static_cast<uint64_t>(i)).end_ns ==
+            model.latency_ns + (i + 1) * transfer_ns(model, kReadBytes));
     }
   }
   SUBCASE("two lanes cannot hide it behind a shorter one") {
@@ -158,14 +160,16 @@ TEST_CASE("on the machine's clock a burst takes at least the modelled time and l
   const int64_t begin_ns = now_ns();
   const std::clock_t cpu_begin = std::clock();
   for (uint64_t tag = 0; tag < 16; tag++) {
-    (*reader)->submit({file->get(), tag * kReadBytes, kReadBytes, memory.data() + tag * kReadBytes, tag, ReadClass::kDemand});
+    (*reader)->submit(
+        {file->get(), tag * kReadBytes, kReadBytes, memory.data() + tag * kReadBytes, tag, ReadClass::kDemand});
   }
   REQUIRE(sink.wait_for(16));
   const int64_t took_ns = now_ns() - begin_ns;
   const double cpu_s = static_cast<double>(std::clock() - cpu_begin) / CLOCKS_PER_SEC;
   const int64_t modelled_ns = model.latency_ns + 16 * transfer_ns(model, kReadBytes);
   CHECK(took_ns >= modelled_ns);
-  MESSAGE("16 reads: modelled " << modelled_ns / 1000 << " us, took " << took_ns / 1000 << " us, " << cpu_s * 1e3 << " ms of CPU");
+  MESSAGE("16 reads: modelled " << modelled_ns / 1000 << " us, took " << took_ns / 1000 << " us, " << cpu_s * 1e3
+                                << " ms of CPU");
   CHECK(first_wrong(memory.data(), 0, 16 * kReadBytes) == -1);
 }
 
