@@ -1,0 +1,303 @@
+// Products of quantised weights with 8-bit activations, written once for every instruction set.
+//
+// Weights are taken in units of 256. A type T describes how a unit is opened:
+//   T::open(p)   a unit that starts at p;  .step(j) its j-th kStep weights as bytes;  .scale one S8 or S16
+//   kForm        what the bytes are: unsigned, unsigned with kBias added, or signed
+//   kMins        whether .min * (sum of activations) is to be taken off, for each 32 or 16 weights
+//   kBlock, kBlockBytes   as in the file
+// A sum is built up in the same order whatever the tile, so results depend on row and column only.
+#pragma once
+
+#include <cstring>
+
+#include "kernels/kernels.h"
+
+namespace les {
+namespace {
+
+enum class Form { kUnsigned, kBiased, kSigned };
+enum class Mins { kNone, kPer32, kPer16 };
+
+constexpr int kUnit = 256;
+constexpr int kSteps = kUnit / kStep;
+constexpr int kUnitGroups = kUnit / kActBlock;
+constexpr int kChunkUnits = 4;   // units of a row unpacked at once: a tile's chunk stays in the first-level cache
+constexpr int kColumnBlock = 64; // columns that share one unpacking
+
+template <typename T>
+constexpr size_t kUnitBytes = static_cast<size_t>(kUnit / T::kBlock) * T::kBlockBytes;
+
+struct Column {
+  const int8_t* q8;
+  const float* scale;
+  const float* sum;
+};
+
+// The last, incomplete unit of a column, filled up with zeros.
+struct alignas(64) ColumnTail {
+  int8_t q8[kUnit];
+  float scale[kUnitGroups];
+  float sum[kUnitGroups];
+};
+
+inline Column column(const Activations& x, int c) {
+  const size_t at = static_cast<size_t>(c) * x.ld;
+  return {x.q8 + at, x.scale + at / kActBlock, x.sum + at / kActBlock};
+}
+
+inline Column advance(const Column& x, int units) {
+  return {x.q8 + static_cast<ptrdiff_t>(units) * kUnit, x.scale + static_cast<ptrdiff_t>(units) * kUnitGroups,
+          x.sum + static_cast<ptrdiff_t>(units) * kUnitGroups};
+}
+
+inline Column fill_tail(const Column& x, int n_groups, ColumnTail& tail) {
+  std::memset(&tail, 0, sizeof(tail));
+  std::memcpy(tail.q8, x.q8, static_cast<size_t>(n_groups) * kActBlock);
+  std::memcpy(tail.scale, x.scale, static_cast<size_t>(n_groups) * sizeof(float));
+  std::memcpy(tail.sum, x.sum, static_cast<size_t>(n_groups) * sizeof(float));
+  return {tail.q8, tail.scale, tail.sum};
+}
+
+// One unit of kRows rows times kCols columns. Row r is w + r * stride; acc[r * acc_stride + c].
+template <typename T, int kRows, int kCols>
+inline __attribute__((always_inline)) void unit_product(const uint8_t* w, size_t stride, const Column* x, F* acc,
+                                                        size_t acc_stride, int bias) {
+#pragma GCC unroll kUnroll
+  for (int c = 0; c < kCols; ++c) {
+    B x_step[kSteps];
+    I start[kSteps] = {};
+    F sums[kSteps];
+    const S8 x_scale = s8_load(x[c].scale);
+#pragma GCC unroll kUnroll
+    for (int j = 0; j < kSteps; ++j) {
+      x_step[j] = b_load(x[c].q8 + j * kStep);
+      if constexpr (T::kForm == Form::kBiased) start[j] = dot_start(x_step[j], bias);
+      if constexpr (T::kMins == Mins::kPer16) sums[j] = quad_sums(x_step[j], x_scale, j);
+    }
+#pragma GCC unroll kUnroll
+    for (int r = 0; r < kRows; ++r) {
+      const T unit = T::open(w + static_cast<size_t>(r) * stride);
+      const auto scale = s_mul(unit.scale, x_scale);
+      F total = acc[static_cast<size_t>(r) * acc_stride + static_cast<size_t>(c)];
+      if constexpr (T::kMins == Mins::kPer32) total = sub_mins(total, unit.min, s8_load(x[c].sum));
+#pragma GCC unroll kUnroll
+      for (int j = 0; j < kSteps; ++j) {
+        total = scaled_dot<T::kForm == Form::kSigned>(total, unit.step(j), x_step[j], start[j], scale, j);
+        if constexpr (T::kMins == Mins::kPer16) total = sub_mins16(total, unit.min, sums[j], j);
+      }
+      acc[static_cast<size_t>(r) * acc_stride + static_cast<size_t>(c)] = total;
+    }
+  }
+}
+
+// --- one column: weights straight from memory -----------------------------------------------------------------------
+
+struct RowShape {
+  size_t row_bytes;
+  int n_units;      // whole ones
+  int tail_groups;  // groups of 32 after them
+};
+
+template <typename T, int kRows>
+inline void gemv_rows(const uint8_t* w, const RowShape& shape, size_t ahead_bytes, const Column& x, const Column& x_tail,
+                      float* y) {
+  F acc[kRows];
+  for (int r = 0; r < kRows; ++r) acc[r] = f_zero();
+  for (int u = 0; u < shape.n_units; ++u) {
+    const uint8_t* at = w + static_cast<size_t>(u) * kUnitBytes<T>;
+    for (int r = 0; r < kRows; ++r) {
+      for (size_t line = 0; line < kUnitBytes<T>; line += 64) {
+        prefetch(at + static_cast<size_t>(r) * shape.row_bytes + ahead_bytes + line);
+      }
+    }
+    const Column now = advance(x, u);
+    unit_product<T, kRows, 1>(at, shape.row_bytes, &now, acc, 1, T::kBias);
+  }
+  if (shape.tail_groups > 0) {
+    constexpr size_t kPadded = (kUnitBytes<T> + 63) / 64 * 64;
+    alignas(64) uint8_t padded[kRows * kPadded];
+    const size_t whole_bytes = static_cast<size_t>(shape.n_units) * kUnitBytes<T>;
+    std::memset(padded, 0, sizeof(padded));
+    for (int r = 0; r < kRows; ++r) {
+      std::memcpy(padded + static_cast<size_t>(r) * kPadded, w + static_cast<size_t>(r) * shape.row_bytes + whole_bytes,
+                  static_cast<size_t>(shape.tail_groups * kActBlock / T::kBlock) * T::kBlockBytes);
+    }
+    unit_product<T, kRows, 1>(padded, kPadded, &x_tail, acc, 1, T::kBias);
+  }
+  for (int r = 0; r < kRows; ++r) y[r] = f_sum(acc[r]);
+}
+
+template <typename T>
+inline void gemv(const uint8_t* w, const RowShape& shape, int n_rows, const Activations& x, float* y) {
+  const Column all = column(x, 0);
+  ColumnTail tail;
+  const Column x_tail = shape.tail_groups > 0 ? fill_tail(advance(all, shape.n_units), shape.tail_groups, tail) : all;
+  int r = 0;
+  for (; r + kGemvRows <= n_rows; r += kGemvRows) {
+    // The next rows lie right behind these: what is fetched early is what the next tile starts with.
+    const size_t ahead = r + 2 * kGemvRows <= n_rows ? kGemvRows * shape.row_bytes : 0;
+    gemv_rows<T, kGemvRows>(w + static_cast<size_t>(r) * shape.row_bytes, shape, ahead, all, x_tail, y + r);
+  }
+  for (; r < n_rows; ++r) gemv_rows<T, 1>(w + static_cast<size_t>(r) * shape.row_bytes, shape, 0, all, x_tail, y + r);
+}
+
+// --- several columns: weights unpacked once for all of them ---------------------------------------------------------
+
+struct alignas(64) PackedUnit {
+  uint8_t w[kUnit];
+  float scale[16];
+  float min[16];
+};
+
+template <Form kFormOf, typename Scale, Mins kMinsOf>
+struct Packed {
+  static constexpr Form kForm = kFormOf;
+  static constexpr Mins kMins = kMinsOf;
+  const uint8_t* w;
+  Scale scale;
+  Scale min;
+
+  static inline Packed open(const uint8_t* p) {
+    const PackedUnit* unit = reinterpret_cast<const PackedUnit*>(p);
+    Packed packed;
+    packed.w = unit->w;
+    load(unit->scale, packed.scale);
+    if constexpr (kMins != Mins::kNone) load(unit->min, packed.min);
+    return packed;
+  }
+  inline B step(int j) const { return b_load(w + j * kStep); }
+
+ private:
+  static inline void load(const float* p, S8& s) { s = s8_load(p); }
+  static inline void load(const float* p, S16& s) { s = s16_load(p); }
+};
+
+inline void store_scales(float* p, S8 s) { s8_store(p, s); }
+inline void store_scales(float* p, S16 s) { s16_store(p, s); }
+
+template <typename T>
+inline void pack_unit(const uint8_t* p, PackedUnit& out) {
+  const T unit = T::open(p);
+#pragma GCC unroll kUnroll
+  for (int j = 0; j < kSteps; ++j) b_store(out.w + j * kStep, unit.step(j));
+  store_scales(out.scale, unit.scale);
+  if constexpr (T::kMins != Mins::kNone) store_scales(out.min, unit.min);
+}
+
+// Unit u of a row; the last may be incomplete.
+template <typename T>
+inline void pack_row_unit(const uint8_t* row, const RowShape& shape, int u, PackedUnit& out) {
+  const uint8_t* p = row + static_cast<size_t>(u) * kUnitBytes<T>;
+  if (u < shape.n_units) {
+    pack_unit<T>(p, out);
+    return;
+  }
+  alignas(64) uint8_t padded[(kUnitBytes<T> + 63) / 64 * 64] = {};
+  std::memcpy(padded, p, static_cast<size_t>(shape.tail_groups * kActBlock / T::kBlock) * T::kBlockBytes);
+  pack_unit<T>(padded, out);
+}
+
+constexpr size_t kPackedStride = kChunkUnits * sizeof(PackedUnit);
+
+// acc[r * kColumnBlock + c] += n_units units of kRows packed rows times kCols columns.
+template <typename P, int kRows, int kCols>
+inline void packed_tile(const PackedUnit* packed, int n_units, const Column* x, F* acc, int bias) {
+  F total[kRows * kCols];
+  Column at[kCols];
+  for (int c = 0; c < kCols; ++c) at[c] = x[c];
+#pragma GCC unroll kUnroll
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll kUnroll
+    for (int c = 0; c < kCols; ++c) total[r * kCols + c] = acc[r * kColumnBlock + c];
+  }
+  for (int u = 0; u < n_units; ++u) {
+    unit_product<P, kRows, kCols>(reinterpret_cast<const uint8_t*>(packed + u), kPackedStride, at, total, kCols, bias);
+    for (int c = 0; c < kCols; ++c) at[c] = advance(at[c], 1);
+  }
+#pragma GCC unroll kUnroll
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll kUnroll
+    for (int c = 0; c < kCols; ++c) acc[r * kColumnBlock + c] = total[r * kCols + c];
+  }
+}
+
+// Kept out of line: it depends on the form of the weights only, and several types share it.
+template <typename P, int kRows>
+__attribute__((noinline)) void packed_product(const PackedUnit* packed, int n_units, const Column* x, int n_cols, F* acc,
+                                              int bias) {
+  int c = 0;
+  for (; c + kTileCols <= n_cols; c += kTileCols) {
+    packed_tile<P, kRows, kTileCols>(packed, n_units, x + c, acc + c, bias);
+  }
+  for (; c < n_cols; ++c) packed_tile<P, kRows, 1>(packed, n_units, x + c, acc + c, bias);
+}
+
+template <typename T, int kRows>
+inline void gemm_rows(const uint8_t* w, const RowShape& shape, const Column* x, const Column* x_tail, int n_cols, float* y,
+                      size_t ldy) {
+  using P = Packed<T::kForm, decltype(T::scale), T::kMins>;
+  PackedUnit packed[kRows * kChunkUnits];
+  F acc[kRows * kColumnBlock];
+  for (int r = 0; r < kRows; ++r) {
+    for (int c = 0; c < n_cols; ++c) acc[r * kColumnBlock + c] = f_zero();
+  }
+  Column at[kColumnBlock];
+  for (int u = 0; u < shape.n_units; u += kChunkUnits) {
+    const int n_units = shape.n_units - u < kChunkUnits ? shape.n_units - u : kChunkUnits;
+    for (int r = 0; r < kRows; ++r) {
+      for (int i = 0; i < n_units; ++i) {
+        pack_row_unit<T>(w + static_cast<size_t>(r) * shape.row_bytes, shape, u + i, packed[r * kChunkUnits + i]);
+      }
+    }
+    for (int c = 0; c < n_cols; ++c) at[c] = advance(x[c], u);
+    packed_product<P, kRows>(packed, n_units, at, n_cols, acc, T::kBias);
+  }
+  if (shape.tail_groups > 0) {
+    for (int r = 0; r < kRows; ++r) {
+      pack_row_unit<T>(w + static_cast<size_t>(r) * shape.row_bytes, shape, shape.n_units, packed[r * kChunkUnits]);
+    }
+    packed_product<P, kRows>(packed, 1, x_tail, n_cols, acc, T::kBias);
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (int c = 0; c < n_cols; ++c) y[static_cast<size_t>(c) * ldy + static_cast<size_t>(r)] = f_sum(acc[r * kColumnBlock + c]);
+  }
+}
+
+template <typename T>
+inline void gemm(const uint8_t* w, const RowShape& shape, int n_rows, const Activations& x, int first_col, int n_cols,
+                 float* y, size_t ldy) {
+  Column at[kColumnBlock];
+  Column at_tail[kColumnBlock];
+  ColumnTail tails[kColumnBlock];
+  for (int c = 0; c < n_cols; ++c) {
+    at[c] = column(x, first_col + c);
+    if (shape.tail_groups > 0) at_tail[c] = fill_tail(advance(at[c], shape.n_units), shape.tail_groups, tails[c]);
+  }
+  int r = 0;
+  for (; r + kTileRows <= n_rows; r += kTileRows) {
+    gemm_rows<T, kTileRows>(w + static_cast<size_t>(r) * shape.row_bytes, shape, at, at_tail, n_cols, y + r, ldy);
+  }
+  for (; r < n_rows; ++r) {
+    gemm_rows<T, 1>(w + static_cast<size_t>(r) * shape.row_bytes, shape, at, at_tail, n_cols, y + r, ldy);
+  }
+}
+
+inline RowShape row_shape(size_t row_bytes, int n_in) {
+  return {row_bytes, n_in / kUnit, n_in % kUnit / kActBlock};
+}
+
+template <typename T>
+void matmul(const uint8_t* w, size_t row_bytes, int n_rows, const Activations& x, float* y, size_t ldy) {
+  const RowShape shape = row_shape(row_bytes, x.n_in);
+  if (x.n_cols == 1) {
+    gemv<T>(w, shape, n_rows, x, y);
+    return;
+  }
+  for (int c = 0; c < x.n_cols; c += kColumnBlock) {
+    const int n_cols = x.n_cols - c < kColumnBlock ? x.n_cols - c : kColumnBlock;
+    gemm<T>(w, shape, n_rows, x, c, n_cols, y + static_cast<size_t>(c) * ldy, ldy);
+  }
+}
+
+}  // namespace
+}  // namespace les

@@ -1,0 +1,15 @@
+// The tables that are compiled in: one symbol for each isa_*.cc.
+#pragma once
+
+#include "kernels/kernels.h"
+
+namespace les {
+
+extern const KernelTable kScalarKernels;
+#if defined(__x86_64__)
+extern const KernelTable kAvx2Kernels;
+extern const KernelTable kAvxVnniKernels;
+extern const KernelTable kAvx512Kernels;
+#endif
+
+}  // namespace les
