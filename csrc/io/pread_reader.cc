@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "io/reader_thread.h"
 #include "io/request_queue.h"
 
 namespace les {
@@ -77,6 +78,7 @@ class PreadReader final : public AsyncReader {
 
  private:
   void run_lane(std::span<uint8_t> bounce) {
+    tune_reader_thread();
     Transfer transfer;
     RequestQueue::Entry entry;
     std::unique_lock lock(mutex_);

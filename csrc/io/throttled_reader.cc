@@ -1,9 +1,5 @@
 #include "io/throttled_reader.h"
 
-#ifdef __linux__
-#include <sys/prctl.h>
-#endif
-
 #include <algorithm>
 #include <cmath>
 #include <condition_variable>
@@ -14,6 +10,7 @@
 #include <system_error>
 #include <thread>
 
+#include "io/reader_thread.h"
 #include "io/request_queue.h"
 
 namespace les {
@@ -148,10 +145,7 @@ class ThrottledReader final : public AsyncReader, private CompletionSink {
   }
 
   void run() {
-#ifdef __linux__
-    // The default slack of 50 us would be half the latency that is simulated.
-    prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
-#endif
+    tune_reader_thread();
     RequestQueue::Entry cancelled;
     std::unique_lock lock(mutex_);
     for (;;) {

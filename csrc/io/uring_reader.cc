@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "io/reader_thread.h"
 #include "io/request_queue.h"
 
 namespace les {
@@ -205,6 +206,7 @@ class UringReader final : public AsyncReader {
   }
 
   void run() {
+    tune_reader_thread();
     bool is_wake_armed = false;
     std::vector<int> started;
     std::vector<uint64_t> cancelled;
