@@ -45,6 +45,13 @@ constexpr KernelTable make_table(const char* isa) {
   set_quantized<typename Types::NVFP4>(table, QType::kNVFP4);
   set_quantized<typename Types::TQ1_0>(table, QType::kTQ1_0);
   set_quantized<typename Types::TQ2_0>(table, QType::kTQ2_0);
+  set_quantized<typename Types::IQ2_XXS>(table, QType::kIQ2_XXS);
+  set_quantized<typename Types::IQ2_XS>(table, QType::kIQ2_XS);
+  set_quantized<typename Types::IQ2_S>(table, QType::kIQ2_S);
+  set_quantized<typename Types::IQ3_XXS>(table, QType::kIQ3_XXS);
+  set_quantized<typename Types::IQ3_S>(table, QType::kIQ3_S);
+  set_quantized<typename Types::IQ1_S>(table, QType::kIQ1_S);
+  set_quantized<typename Types::IQ1_M>(table, QType::kIQ1_M);
   table.quantize_activations = quantize_activations;
   table.attention = attention;
   table.store_kv = store_kv;

@@ -2,57 +2,11 @@
 // what an instruction set without its own version uses. Byte offsets are those of the blocks in quant/blocks.h.
 #pragma once
 
-#include <cstring>
-
-#include "kernels/matmul_inl.h"
+#include "kernels/unpack_base.h"
+#include "kernels/unpack_iq_scalar.h"
 
 namespace les {
 namespace {
-
-// weight = scale * w - min; a scale for each 32 or 16 weights.
-struct RawUnit {
-  alignas(64) int8_t w[kUnit];
-  float scale[16];
-  float min[16];
-};
-
-using UnpackFn = void (*)(const uint8_t* p, RawUnit& out);
-
-template <int kBlockOf, int kBytesOf, typename Scale, Mins kMinsOf, UnpackFn kUnpack>
-struct Portable {
-  static constexpr int kBlock = kBlockOf;
-  static constexpr size_t kBlockBytes = kBytesOf;
-  static constexpr Form kForm = kHasSignedDot ? Form::kSigned : Form::kBiased;
-  static constexpr int kBias = kHasSignedDot ? 0 : 128;
-  static constexpr Mins kMins = kMinsOf;
-  RawUnit raw;
-  Scale scale;
-  Scale min;
-
-  static inline Portable open(const uint8_t* p) {
-    Portable unit;
-    fill(p, unit.raw);
-    load(unit.raw.scale, unit.scale);
-    if constexpr (kMins != Mins::kNone) load(unit.raw.min, unit.min);
-    return unit;
-  }
-  inline B step(int j) const { return b_load(raw.w + j * kStep); }
-
- private:
-  static __attribute__((noinline)) void fill(const uint8_t* p, RawUnit& raw) {
-    kUnpack(p, raw);
-    if constexpr (!kHasSignedDot) {
-      for (int i = 0; i < kUnit; ++i) raw.w[i] = static_cast<int8_t>(raw.w[i] ^ -128);
-    }
-  }
-  static inline void load(const float* p, S8& s) { s = s8_load(p); }
-  static inline void load(const float* p, S16& s) { s = s16_load(p); }
-};
-
-inline uint16_t load_u16(const uint8_t* p) { uint16_t v; std::memcpy(&v, p, 2); return v; }
-inline uint32_t load_u32(const uint8_t* p) { uint32_t v; std::memcpy(&v, p, 4); return v; }
-inline uint64_t load_u64(const uint8_t* p) { uint64_t v; std::memcpy(&v, p, 8); return v; }
-inline float load_half(const uint8_t* p) { return half_to_float(load_u16(p)); }
 
 // The 4-bit code books. MXFP4's is doubled, so its scale is halved.
 constexpr int8_t kIq4Values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
@@ -289,6 +243,13 @@ struct PortableTypes {
   using IQ4_XS = Portable<256, 136, S8, Mins::kNone, unpack_iq4_xs>;
   using TQ1_0 = Portable<256, 54, S8, Mins::kNone, unpack_tq1_0>;
   using TQ2_0 = Portable<256, 66, S8, Mins::kNone, unpack_tq2_0>;
+  using IQ2_XXS = Portable<256, 66, S8, Mins::kNone, unpack_iq2_xxs>;
+  using IQ2_XS = Portable<256, 74, S16, Mins::kNone, unpack_iq2_xs>;
+  using IQ2_S = Portable<256, 82, S16, Mins::kNone, unpack_iq2_s>;
+  using IQ3_XXS = Portable<256, 98, S8, Mins::kNone, unpack_iq3_xxs>;
+  using IQ3_S = Portable<256, 110, S8, Mins::kNone, unpack_iq3_s>;
+  using IQ1_S = Portable<256, 50, S8, Mins::kNone, unpack_iq1_s>;
+  using IQ1_M = Portable<256, 56, S16, Mins::kNone, unpack_iq1_m>;
 };
 
 }  // namespace
