@@ -4,9 +4,10 @@
 namespace les {
 
 // For the calling thread: timers without slack, and a short scheduling slice, so that a woken reader thread runs before
-// a compute thread's slice is over. Measured on two cores with two busy threads, bursts of 8 reads of 1.8 MB from
-// simulated ufs4 over the page cache: 1.09-1.15 of the modelled time instead of 1.38-1.58, delivery late by 0.2-0.5 ms
-// instead of 4.3-5.5 ms at the ninth decile. Needs Linux 6.12 for the slice; never tried on Android.
+// a compute thread's slice is over. Measured on two cores with two busy threads (and a little other load), bursts of 8
+// reads of 1.8 MB from simulated flash over the page cache, medians of 6 interleaved runs: ufs4 takes 1.07 of the
+// modelled time instead of 1.62, nvme 1.25 instead of 1.68 (there the copying out of the page cache is most of the rest).
+// Needs Linux 6.12 for the slice; never tried on Android.
 void tune_reader_thread();
 
 }  // namespace les
