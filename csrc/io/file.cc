@@ -56,7 +56,8 @@ constexpr uint64_t kMinAlignmentBytes = 4096;
 
 // What the file system asks for, at least 4096; 0 when it says that direct I/O is impossible.
 uint64_t query_direct_alignment([[maybe_unused]] int fd) {
-#if defined(__linux__) && defined(STATX_DIOALIGN) && defined(SYS_statx)
+  // Android's sandbox kills on system calls that it does not know; statx is one of them on older versions.
+#if defined(__linux__) && !defined(__ANDROID__) && defined(STATX_DIOALIGN) && defined(SYS_statx)
   struct statx info = {};
   if (syscall(SYS_statx, fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &info) == 0 && (info.stx_mask & STATX_DIOALIGN) != 0) {
     if (info.stx_dio_mem_align == 0 || info.stx_dio_offset_align == 0) return 0;

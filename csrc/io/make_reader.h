@@ -1,13 +1,13 @@
 // The one place where a reader is chosen and its decorators are stacked: throttled(faulty(pread or uring)).
 // An impossible wish is an error; nothing falls back in silence.
 //
-// auto is pread. Measured by bench_reader on a virtual disk of 3 to 3.6 GB/s with two cores, direct reads, as a fraction
-// of bare pread loops of the same size and depth (which differ by 0.1 from one run to the next themselves):
+// auto is pread. Measured by bench_reader on a virtual disk of 3 to 3.6 GB/s with two cores, direct reads, as a
+// fraction of bare pread loops of the same size and depth (which themselves differ by 0.1 to 0.3 between runs):
 //   2.8 MB aligned, depth 1, 2, 4, 8    pread 1.07 1.01 1.28 0.94    io_uring 1.10 0.97 1.09 0.89
 //   2.8 MB unaligned, depth 4, 8        pread 1.02 0.85              io_uring 0.73 0.79
 //   128 KiB aligned, depth 4, 16        pread 0.96 0.96              io_uring 0.86 0.80
-// io_uring is nowhere better beyond the noise; of unaligned extents pread reaches more, for its lanes share the copying;
-// both take 5 to 10 % of a core for large aligned reads; and pread works everywhere.
+// io_uring is nowhere better beyond the noise. Of unaligned extents pread reaches more, for its lanes share the
+// copying. Both take 5 to 14 % of a core for large aligned reads, and pread works everywhere.
 #pragma once
 
 #include <memory>
