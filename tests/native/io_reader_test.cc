@@ -1,11 +1,21 @@
 #include <doctest/doctest.h>
 #include <sys/resource.h>
+#ifdef __linux__
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#endif
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
+#include <cstddef>
 #include <random>
 #include <thread>
+#include <utility>
 
 #include "io/make_reader.h"
 #include "io/pread_reader.h"
@@ -332,6 +342,54 @@ TEST_CASE("faults are described in words") {
     CHECK(parse_fault(bad).status().code() == Code::kInvalidArgument);
   }
 }
+
+#if LES_HAS_URING
+// In a child, as the filter stays for good: io_uring_setup answers with `error`. What making a reader says comes back.
+std::string uring_error_when_refused(int error) {
+  int ends[2];
+  if (pipe(ends) != 0) return "no pipe";
+  const pid_t child = fork();
+  if (child == 0) {
+    sock_filter rules[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_io_uring_setup, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<unsigned>(error)),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const sock_fprog filter{4, rules};
+    std::string text = "no filter";
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0) {
+      CollectingSink sink;
+      const Result<std::unique_ptr<AsyncReader>> reader = make_reader({.kind = "uring", .lanes = 8}, &sink);
+      text = reader.is_ok() ? "made"
+                            : std::string(code_name(reader.status().code())) + ": " + reader.status().message();
+    }
+    [[maybe_unused]] const ssize_t n = write(ends[1], text.data(), text.size());
+    _exit(0);
+  }
+  close(ends[1]);
+  char text[512] = {};
+  [[maybe_unused]] const ssize_t n = read(ends[0], text, sizeof(text) - 1);
+  close(ends[0]);
+  waitpid(child, nullptr, 0);
+  return text;
+}
+
+TEST_CASE("a forbidden, unknown or unaffordable ring is an error in words") {
+  const std::string code = std::string(code_name(Code::kUnsupported)) + ": io_uring";
+  for (const auto& [error, words] : {std::pair{EPERM, "Operation not permitted"}, std::pair{ENOSYS, "not implemented"},
+                                     std::pair{ENOMEM, "Cannot allocate memory"}}) {
+    const std::string said = uring_error_when_refused(error);
+    CAPTURE(said);
+    if (said == "no filter") {
+      MESSAGE("skipped: this system installs no seccomp filter");
+      return;
+    }
+    CHECK(said.find(code) == 0);
+    CHECK(said.find(words) != std::string::npos);
+  }
+}
+#endif
 
 TEST_CASE("a ring is made, or refused in words, with little locked memory") {
   rlimit before = {};
