@@ -98,18 +98,25 @@ struct RowShape {
   int tail_groups;  // groups of 32 after them
 };
 
+// The least distance from a read to the use of it. Measured on Zen 5: without prefetch half the bandwidth is lost, and
+// lines have to be asked for in the order of memory, not row beside row.
+constexpr size_t kAheadBytes = 8192;
+
+// kRows rows; n_behind more of the matrix lie right behind them.
 template <typename T, int kRows>
-inline void gemv_rows(const uint8_t* w, const RowShape& shape, size_t ahead_bytes, const Column& x, const Column& x_tail,
-                      float* y) {
+inline void gemv_rows(const uint8_t* w, const RowShape& shape, int n_behind, const Column& x, const Column& x_tail, float* y) {
   F acc[kRows];
   for (int r = 0; r < kRows; ++r) acc[r] = f_zero();
+  // Whole tiles ahead, read from front to back while this one is computed row beside row.
+  const size_t tile_bytes = kRows * shape.row_bytes;
+  const size_t tiles_ahead = (kAheadBytes + tile_bytes - 1) / tile_bytes;
+  const bool has_ahead = static_cast<size_t>(n_behind) >= tiles_ahead * kRows;
+  const uint8_t* ahead = w + (has_ahead ? tiles_ahead * tile_bytes : 0);
   for (int u = 0; u < shape.n_units; ++u) {
     const uint8_t* at = w + static_cast<size_t>(u) * kUnitBytes<T>;
-    for (int r = 0; r < kRows; ++r) {
-      for (size_t line = 0; line < kUnitBytes<T>; line += 64) {
-        prefetch(at + static_cast<size_t>(r) * shape.row_bytes + ahead_bytes + line);
-      }
-    }
+#pragma GCC unroll 16
+    for (size_t line = 0; line < kRows * kUnitBytes<T>; line += 64) prefetch(ahead + line);
+    ahead += kRows * kUnitBytes<T>;
     const Column now = advance(x, u);
     unit_product<T, kRows, 1>(at, shape.row_bytes, &now, acc, 1, T::kBias);
   }
@@ -134,11 +141,11 @@ inline void gemv(const uint8_t* w, const RowShape& shape, int n_rows, const Acti
   const Column x_tail = shape.tail_groups > 0 ? fill_tail(advance(all, shape.n_units), shape.tail_groups, tail) : all;
   int r = 0;
   for (; r + kGemvRows <= n_rows; r += kGemvRows) {
-    // The next rows lie right behind these: what is fetched early is what the next tile starts with.
-    const size_t ahead = r + 2 * kGemvRows <= n_rows ? kGemvRows * shape.row_bytes : 0;
-    gemv_rows<T, kGemvRows>(w + static_cast<size_t>(r) * shape.row_bytes, shape, ahead, all, x_tail, y + r);
+    gemv_rows<T, kGemvRows>(w + static_cast<size_t>(r) * shape.row_bytes, shape, n_rows - r - kGemvRows, all, x_tail, y + r);
   }
-  for (; r < n_rows; ++r) gemv_rows<T, 1>(w + static_cast<size_t>(r) * shape.row_bytes, shape, 0, all, x_tail, y + r);
+  for (; r < n_rows; ++r) {
+    gemv_rows<T, 1>(w + static_cast<size_t>(r) * shape.row_bytes, shape, n_rows - r - 1, all, x_tail, y + r);
+  }
 }
 
 // --- several columns: weights unpacked once for all of them ---------------------------------------------------------
