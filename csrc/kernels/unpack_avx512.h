@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/unpack_scalar.h"
+#include "kernels/unpack_iq_x86.h"
 #include "kernels/unpack_x86.h"
 
 namespace les {
@@ -216,7 +217,74 @@ struct FastTQ2_0 : Layout<256, 66, Form::kBiased, 1, Mins::kNone> {
   inline B step(int j) const { return two_bits(p, j); }
 };
 
+inline B signed_magnitudes(B magnitudes, const uint32_t* signs, int bias) {
+  const B middle = _mm512_set1_epi8(static_cast<char>(bias));
+  const __mmask64 negative = load_u64(reinterpret_cast<const uint8_t*>(signs));
+  return _mm512_mask_sub_epi8(_mm512_add_epi8(middle, magnitudes), negative, middle, magnitudes);
+}
+inline __m256i four_points(const uint64_t* grid, const uint16_t* index) {
+  return _mm256_setr_epi64x(static_cast<long long>(grid[index[0]]), static_cast<long long>(grid[index[1]]),
+                            static_cast<long long>(grid[index[2]]), static_cast<long long>(grid[index[3]]));
+}
+inline B eight_points(const uint64_t* grid, const uint16_t* index) {
+  return join_256(four_points(grid, index), four_points(grid, index + 4));
+}
+inline B sixteen_points(const uint32_t* grid, const uint16_t* index) {
+  return _mm512_i32gather_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(index))), grid, 4);
+}
+
+template <int kBytes, typename Scale, Scale (*kDecode)(const uint8_t*, Points<32>&), const uint64_t* kGrid>
+struct FastIQ2 : Layout<256, kBytes, Form::kBiased, 64, Mins::kNone> {
+  Points<32> points;
+  Scale scale;
+  static inline FastIQ2 open(const uint8_t* p) {
+    FastIQ2 unit;
+    unit.scale = kDecode(p, unit.points);
+    return unit;
+  }
+  inline B step(int j) const {
+    return signed_magnitudes(eight_points(kGrid, points.index + 8 * j), points.signs + 2 * j, 64);
+  }
+};
+
+template <int kBytes, S8 (*kDecode)(const uint8_t*, Points<64>&), const uint32_t* kGrid>
+struct FastIQ3 : Layout<256, kBytes, Form::kBiased, 64, Mins::kNone> {
+  Points<64> points;
+  S8 scale;
+  static inline FastIQ3 open(const uint8_t* p) {
+    FastIQ3 unit;
+    unit.scale = kDecode(p, unit.points);
+    return unit;
+  }
+  inline B step(int j) const {
+    return signed_magnitudes(sixteen_points(kGrid, points.index + 16 * j), points.signs + 2 * j, 64);
+  }
+};
+
+template <int kBytes, typename Scale, Scale (*kDecode)(const uint8_t*, ShiftedPoints<32>&)>
+struct FastIQ1 : Layout<256, kBytes, Form::kBiased, kIq1Bias, Mins::kNone> {
+  ShiftedPoints<32> points;
+  Scale scale;
+  static inline FastIQ1 open(const uint8_t* p) {
+    FastIQ1 unit;
+    unit.scale = kDecode(p, unit.points);
+    return unit;
+  }
+  inline B step(int j) const {
+    const B shifts = _mm512_cvtepu8_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(points.shift + 8 * j)));
+    const B order = _mm512_broadcast_i64x2(_mm_set_epi64x(0x0808080808080808, 0));
+    return _mm512_add_epi8(eight_points(kIq1Grid.points, points.index + 8 * j), _mm512_shuffle_epi8(shifts, order));
+  }
+};
+
 struct Avx512Types : PortableTypes {
+  using IQ2_XXS = FastIQ2<66, S8, decode_iq2_xxs, kIq2XxsGrid.points>;
+  using IQ2_XS = FastIQ2<74, S16, decode_iq2_xs, kIq2XsGrid.points>;
+  using IQ2_S = FastIQ2<82, S16, decode_iq2_s, kIq2SGrid.points>;
+  using IQ3_XXS = FastIQ3<98, decode_iq3_xxs, kIq3XxsGrid.points>;
+  using IQ3_S = FastIQ3<110, decode_iq3_s, kIq3SGrid.points>;
+  using IQ1_S = FastIQ1<50, S8, decode_iq1_s>;
+  using IQ1_M = FastIQ1<56, S16, decode_iq1_m>;
   using Q8_0 = FastQ8_0;
   using Q4_0 = FastQ4_0;
   using Q4_1 = FastQ4_1;

@@ -1,7 +1,7 @@
 // The types with code books of points (IQ1, IQ2, IQ3) in plain C++.
 #pragma once
 
-#include "kernels/iq_grids.h"
+#include "quant/iq_grids.h"
 #include "kernels/unpack_base.h"
 
 namespace les {

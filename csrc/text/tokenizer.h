@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "base/status.h"
@@ -26,7 +27,7 @@ struct VocabSpec {
   int32_t bos = kNoToken, eos = kNoToken, unknown = kNoToken, padding = kNoToken, mask = kNoToken;
   std::vector<int32_t> more_eog;    // eot, eom and others that end a generation
   int add_bos = -1, add_eos = -1, add_space_prefix = -1;  // -1: not in the file, the model's default applies
-  bool remove_extra_whitespaces = false;
+  bool strips_after_special = false;  // white space after a control token belongs to it (Phi-3)
 };
 
 struct EncodeOptions {
@@ -52,12 +53,36 @@ class Tokenizer {
   bool adds_eos() const;
 
  protected:
-  explicit Tokenizer(VocabSpec spec) : spec_(std::move(spec)) {}
-  // Text without control tokens in it.
+  explicit Tokenizer(VocabSpec spec);
+  // Text without special tokens in it. is_start: nothing, or a special token, stands before it.
   virtual void encode_plain(std::string_view text, bool is_start, std::vector<int32_t>* out) const = 0;
   virtual std::string plain_bytes(int32_t id) const = 0;
+  // Of a token that stands first in a text; the default is plain_bytes.
+  virtual std::string first_bytes(int32_t id) const { return plain_bytes(id); }
+
+  // What holds when the file does not say.
+  virtual bool adds_bos_by_default() const { return false; }
+
+  int32_t type_of(int32_t id) const;
   VocabSpec spec_;
+  std::unordered_map<std::string_view, int32_t> ids_;   // by text; views into spec_.tokens
+
+ private:
+  struct Special {
+    std::string_view text;
+    int32_t id;
+    bool is_user_defined;   // recognised in any text, not in markup only
+  };
+
+  std::vector<Special> specials_;                 // longest first
+  std::vector<std::vector<uint32_t>> by_first_;   // by first byte: indices into specials_, longest first
+  std::vector<bool> is_eog_;
 };
+
+namespace text_internal {
+Result<std::unique_ptr<Tokenizer>> make_bpe(VocabSpec spec);
+Result<std::unique_ptr<Tokenizer>> make_spm(VocabSpec spec);
+}  // namespace text_internal
 
 // Refuses an unknown model or pre-tokenizer by name and lists those known.
 Result<std::unique_ptr<Tokenizer>> make_tokenizer(VocabSpec spec);

@@ -1,5 +1,5 @@
 // The points of the grids, as the format defines them: eight base-4 or four base-8 digits in 16 bits, lowest first.
-#include "kernels/iq_grids.h"
+#include "quant/iq_grids.h"
 
 namespace les {
 

@@ -1,0 +1,206 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+
+#include "engine/model_needs.h"
+#include "engine/session.h"
+#include "engine/vocab.h"
+#include "io/make_reader.h"
+
+namespace les {
+
+namespace {
+
+// Part of the free memory that an unlimited budget may take: the rest is for everybody else.
+constexpr double kFreeShare = 0.8;
+
+Status check_options(const EngineOptions& options) {
+  if (options.threads < 0 || options.threads > 256) {
+    return make_error(Code::kInvalidArgument, "threads is %d; expected 0 (choose) to 256", options.threads);
+  }
+  if (options.context < 0 || options.context > (1 << 24)) {
+    return make_error(Code::kInvalidArgument, "context is %d; expected 0 (choose) to %d", options.context, 1 << 24);
+  }
+  if (options.chunk < 0 || options.chunk > 4096) {
+    return make_error(Code::kInvalidArgument, "chunk is %d; expected 0 (choose) to 4096", options.chunk);
+  }
+  return Status::ok();
+}
+
+MemoryPlan plan_for(const MemoryNeeds& needs, const EngineOptions& options) {
+  MemoryPlan plan = plan_memory(needs, options.memory_bytes, options.chunk);
+  if (options.memory_bytes.has_value()) return plan;
+  const auto affordable = static_cast<uint64_t>(static_cast<double>(available_memory_bytes()) * kFreeShare);
+  if (plan.full_bytes <= affordable) return plan;
+  return plan_memory(needs, std::max(affordable, plan.floor_bytes), options.chunk);
+}
+
+Status budget_error(const std::string& path, const MemoryPlan& plan) {
+  return make_error(Code::kBudget, "%s: %s", path.c_str(), plan.message.c_str());
+}
+
+}  // namespace
+
+Result<MemoryPlan> plan_model(const std::string& path, const EngineOptions& options, int* context) {
+  LES_RETURN_IF_ERROR(check_options(options));
+  LES_ASSIGN_OR_RETURN(const ModelParts parts, examine_model(path, options));
+  *context = parts.context;
+  return plan_for(parts.needs, options);
+}
+
+Engine::~Engine() = default;
+
+Status Engine::start_reader() {
+  ReaderOptions reader;
+  reader.kind = options_.reader;
+  reader.lanes = options_.lanes;
+  if (!options_.flash.empty()) {
+    LES_ASSIGN_OR_RETURN(reader.flash, parse_flash(options_.flash));
+  }
+  if (!options_.fault.empty()) {
+    LES_ASSIGN_OR_RETURN(reader.fault, parse_fault(options_.fault));
+  }
+  LES_ASSIGN_OR_RETURN(auto made, make_reader(reader, scheduler_->sink()));
+  std::vector<const File*> files;
+  for (const auto& file : files_) files.push_back(file.get());
+  scheduler_->attach(std::move(made), std::move(files));
+  return Status::ok();
+}
+
+Status Engine::load(const std::string& path, const EngineOptions& options, const ProgressFn& progress) {
+  LES_RETURN_IF_ERROR(check_options(options));
+  options_ = options;
+  exec_.kernels = kernels();
+  if (exec_.kernels == nullptr) {
+    return make_error(Code::kUnsupported, "LES_FORCE_ISA names kernels that this build or processor does not have");
+  }
+  LES_ASSIGN_OR_RETURN(ModelParts parts, examine_model(path, options));
+  gguf_ = parts.gguf;
+  store_ = parts.store;
+  graph_ = std::move(parts.graph);
+  state_spec_ = parts.state_spec;
+  context_ = parts.context;
+  plan_ = plan_for(parts.needs, options);
+  if (!plan_.fits) return budget_error(path, plan_);
+
+  FileOptions file_options;
+  file_options.try_direct = options.direct;
+  file_options.log = options.log;
+  for (const GgufFile::Shard& shard : gguf_->shards()) {
+    LES_ASSIGN_OR_RETURN(auto file, open_file(shard.path, file_options));
+    files_.push_back(std::move(file));
+  }
+  LES_ASSIGN_OR_RETURN(trunk_, load_trunk(*parts.binder, files_, progress));
+  LES_RETURN_IF_ERROR(graph_->prepare());
+  LES_ASSIGN_OR_RETURN(embedding_, EmbeddingRows::make(*gguf_, files_, graph_->resident_embedding()));
+  embed_ = [this](std::span<const int32_t> tokens, float* out) { return embedding_.load(tokens, out); };
+  LES_ASSIGN_OR_RETURN(VocabSpec vocab, vocab_from_gguf(*gguf_));
+  auto tokenizer = make_tokenizer(std::move(vocab));
+  if (!tokenizer.is_ok()) {
+    return Status(tokenizer.status().code(), gguf_->path() + ": " + tokenizer.status().message());
+  }
+  tokenizer_ = std::move(*tokenizer);
+
+  pool_ = std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : default_threads());
+  exec_.pool = pool_.get();
+  exec_.scratch = &scratch_;
+  exec_.use_float = options.use_float;
+  LES_RETURN_IF_ERROR(scratch_.reserve(plan_.scratch_bytes));
+  LES_RETURN_IF_ERROR(cache_.allocate(parts.expert_layers, plan_.slots_per_class, options.policy));
+  scheduler_ = std::make_unique<Scheduler>(*store_, cache_, SchedulerOptions{options.verify, options.prefetch});
+  LES_RETURN_IF_ERROR(start_reader());
+  moe_ = std::make_unique<MoeRunner>(*store_, *scheduler_);
+  std::vector<const MoeSpec*> specs;
+  for (int l = 0; l < config().n_layers; ++l) specs.push_back(graph_->moe_spec(l));
+  moe_->set_specs(std::move(specs));
+  if (options.log) options.log(gguf_->path() + ": " + plan_.message + "; reader " + scheduler_->reader()->name());
+  return Status::ok();
+}
+
+Result<std::shared_ptr<Engine>> open_engine(const std::string& path, const EngineOptions& options,
+                                            const ProgressFn& progress) {
+  std::shared_ptr<Engine> engine(new Engine());
+  LES_RETURN_IF_ERROR(engine->load(path, options, progress));
+  engine->plan_.needs.n_sessions = 0;  // counted as they are made; the plan has room for the first
+  return engine;
+}
+
+std::vector<int> Engine::moe_layers() const {
+  std::vector<int> layers;
+  for (int l = 0; l < config().n_layers; ++l) {
+    if (graph_->moe_spec(l) != nullptr) layers.push_back(l);
+  }
+  return layers;
+}
+
+// The lock is held.
+Status Engine::apply_plan(const MemoryPlan& plan) {
+  if (!plan.fits) return budget_error(gguf_->path(), plan);
+  scheduler_->settle();
+  LES_RETURN_IF_ERROR(cache_.resize(plan.slots_per_class));
+  if (plan.scratch_bytes != scratch_.planned_bytes()) LES_RETURN_IF_ERROR(scratch_.reserve(plan.scratch_bytes));
+  plan_ = plan;
+  return Status::ok();
+}
+
+Result<std::unique_ptr<Session>> Engine::make_session() {
+  const std::lock_guard lock(mutex_);
+  MemoryNeeds needs = plan_.needs;
+  ++needs.n_sessions;
+  if (needs.n_sessions > 1) {
+    const MemoryPlan plan = plan_memory(needs, plan_.budget_bytes, plan_.chunk);
+    if (plan.n_slots != plan_.n_slots || !plan.fits) LES_RETURN_IF_ERROR(apply_plan(plan));
+  }
+  auto session = std::make_unique<Session>(shared_from_this());
+  LES_RETURN_IF_ERROR(session->state_.allocate(state_spec_, options_.kv_type, context_));
+  plan_.needs.n_sessions = needs.n_sessions;
+  session->is_counted_ = true;
+  return session;
+}
+
+void Engine::drop_session() {
+  const std::lock_guard lock(mutex_);
+  MemoryNeeds needs = plan_.needs;
+  --needs.n_sessions;
+  const int n_planned = needs.n_sessions;
+  needs.n_sessions = std::max(1, needs.n_sessions);
+  const MemoryPlan plan = plan_memory(needs, plan_.budget_bytes, plan_.chunk);
+  // More room for experts is welcome but never a reason to fail.
+  if (plan.fits && plan.n_slots != plan_.n_slots) (void)apply_plan(plan);
+  plan_.needs.n_sessions = n_planned;
+}
+
+Status Engine::set_memory(std::optional<uint64_t> memory_bytes) {
+  const std::lock_guard lock(mutex_);
+  MemoryNeeds needs = plan_.needs;
+  const int n_sessions = needs.n_sessions;
+  needs.n_sessions = std::max(1, n_sessions);
+  LES_RETURN_IF_ERROR(apply_plan(plan_memory(needs, memory_bytes, options_.chunk)));
+  plan_.needs.n_sessions = n_sessions;
+  options_.memory_bytes = memory_bytes;
+  return Status::ok();
+}
+
+Engine::Figures Engine::figures() {
+  const std::lock_guard lock(mutex_);
+  Figures f;
+  f.counters = counters_;
+  f.scheduler = scheduler_->stats();
+  f.reader = scheduler_->reader()->stats();
+  f.reader_name = scheduler_->reader()->name();
+  f.n_evicted = cache_.n_evicted();
+  f.wasted_bytes = cache_.wasted_bytes();
+  f.cache_bytes = cache_.memory_bytes();
+  f.n_slots = cache_.n_slots();
+  f.scratch_high_water_bytes = scratch_.high_water_bytes();
+  return f;
+}
+
+void Engine::reset_figures() {
+  const std::lock_guard lock(mutex_);
+  counters_ = {};
+  scheduler_->reset_stats();
+  cache_.reset_counters();
+}
+
+}  // namespace les

@@ -1,0 +1,34 @@
+// hunyuan-moe: Hunyuan-A13B. Head norms after the rotary encoding, one shared expert.
+#include "model/arch/registry.h"
+#include "model/decoder.h"
+
+namespace les {
+
+namespace {
+
+class HunyuanMoe final : public Decoder {
+ public:
+  using Decoder::Decoder;
+
+  Status bind(WeightBinder& binder) override {
+    rope_ = make_rope(RopePairing::kHalves, config_.n_rot, config_.rope_base, config_.rope_scaling, nullptr);
+    LES_RETURN_IF_ERROR(bind_head(binder));
+    if (config_.expert_ff == 0) config_.expert_ff = config_.ff[0];
+    layers_.resize(static_cast<size_t>(config_.n_layers));
+    for (int i = 0; i < config_.n_layers; ++i) {
+      AttentionSpec& attn = layers_[static_cast<size_t>(i)].attn_spec;
+      attn = base_attention(i);
+      attn.qk_norm = QkNorm::kPerHead;
+      attn.norm_after_rope = true;
+      LES_RETURN_IF_ERROR(bind_attention_block(binder, i));
+      LES_RETURN_IF_ERROR(bind_experts(binder, i, Gating::kSoftmax, true, shared_width()));
+    }
+    return Status::ok();
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<ModelGraph> make_hunyuan_moe(const ModelConfig& config) { return std::make_unique<HunyuanMoe>(config); }
+
+}  // namespace les

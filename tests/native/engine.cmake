@@ -1,0 +1,1 @@
+les_test(memory_plan_test)

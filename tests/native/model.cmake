@@ -1,0 +1,2 @@
+les_test(router_test)
+les_test(state_test)
