@@ -1,6 +1,9 @@
-"""Writes csrc/text/unicode_tables.cc: the categories that pre-tokenizers ask for, as sorted range starts.
+#!/usr/bin/env python3
+"""Writes csrc/text/unicode_tables.cc: the character classes that pre-tokenizers ask for.
 
-Run: python tools/make_unicode_tables.py > csrc/text/unicode_tables.cc
+    make_unicode_tables.py > csrc/text/unicode_tables.cc
+
+One range for each run of characters of one class, from Python's own copy of the Unicode database.
 """
 
 from __future__ import annotations
@@ -8,63 +11,39 @@ from __future__ import annotations
 import sys
 import unicodedata
 
-FLAGS = {"Lu": 1, "Lt": 1, "Ll": 2, "Lm": 4, "Lo": 4, "M": 8, "N": 16, "P": 32, "S": 64}
-SPACES = {0x85, 0xA0, 0x1680, 0x2028, 0x2029, 0x202F, 0x205F, 0x3000, 0x20, *range(9, 14), *range(0x2000, 0x200B)}
-
-# Letters as deepseek-llm's pre-tokenizer lists them: cased scripts, written out by its authors.
-DEEPSEEK_LETTERS = (
-    "A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼ"
-    "\u1fbeῂ-ῄῆ-ῌῐ-\u1fd3ῖ-\u1fdbῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤ\u2126ℨ\u212a-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗ"
-    "Ａ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃"
-)
+# Names as in csrc/text/unicode.h.
+CLASSES = {"Lu": "kUpper", "Lt": "kUpper", "Ll": "kLower", "Lm": "kOtherLetter", "Lo": "kOtherLetter", "M": "kMark",
+           "N": "kNumber", "P": "kPunctuation", "S": "kSymbol", "Z": "kSeparator", "C": "kControl"}
 
 
-def flags_of(code: int) -> int:
-    """Flag bits of one code point (see csrc/text/unicode.h)."""
-    if code in SPACES:
-        return 128
+def char_class(code: int) -> str:
     category = unicodedata.category(chr(code))
-    return FLAGS.get(category, FLAGS.get(category[0], 0))
-
-
-def ranges_of(text: str) -> list[tuple[int, int]]:
-    """First and last code point of each range of a character class."""
-    out, i = [], 0
-    while i < len(text):
-        last = i + 2 if text[i + 1 : i + 2] == "-" else i
-        out.append((ord(text[i]), ord(text[last])))
-        i = last + 1
-    return out
-
-
-def print_rows(values: list[str]) -> None:
-    """Prints array items, as many a line as fit in 120 columns."""
-    row = " "
-    for value in values:
-        if len(row) + len(value) + 2 > 120:
-            print(row)
-            row = " "
-        row += f" {value},"
-    print(row)
+    if category == "Cn":
+        return "kNone"
+    return CLASSES.get(category) or CLASSES[category[0]]
 
 
 def main() -> None:
-    """Prints the C++ file."""
-    starts, previous = [], -1
-    for code in range(sys.maxunicode + 1):
-        flags = flags_of(code)
-        if flags != previous:
-            starts.append(f"0x{code << 8 | flags:x}")
-            previous = flags
-    print(f"// Made by tools/make_unicode_tables.py from Unicode {unicodedata.unidata_version}.")
-    print('#include "text/unicode.h"\n\nnamespace les {\n')
-    print("const uint32_t kUnicodeRanges[] = {  // code point << 8 | flags, up to the next")
-    print_rows(starts)
-    print(f"}};\nconst int kNumUnicodeRanges = {len(starts)};\n")
-    letters = ranges_of(DEEPSEEK_LETTERS)
-    print("const uint32_t kDeepseekLetters[][2] = {  // first, last")
-    print_rows([f"{{0x{a:x}, 0x{b:x}}}" for a, b in letters])
-    print(f"}};\nconst int kNumDeepseekLetters = {len(letters)};\n\n}}  // namespace les")
+    runs: list[tuple[int, str]] = []
+    for code in range(0x110000):
+        kind = char_class(code)
+        if not runs or runs[-1][1] != kind:
+            runs.append((code, kind))
+    out = sys.stdout.write
+    out(f"// Made by tools/make_unicode_tables.py from Unicode {unicodedata.unidata_version}; do not edit.\n")
+    out('#include "text/unicode.h"\n\nnamespace les {\n\n')
+    out("// The first character of each run, and its class.\n")
+    out(f"const size_t kNClassRuns = {len(runs)};\n")
+    out("using enum CharClass;\n")
+    out("const ClassRun kClassRuns[] = {\n")
+    line = "   "
+    for start, kind in runs:
+        item = f" {{{start:#x}, {kind}}},"
+        if len(line) + len(item) > 118:
+            out(line + "\n")
+            line = "   "
+        line += item
+    out(line + "\n};\n\n}  // namespace les\n")
 
 
 if __name__ == "__main__":
