@@ -1,3 +1,4 @@
+les_test(kernels_matmul_test)
 les_test(kernels_math_test)
 les_test(kernels_dispatch_test)
 
