@@ -73,7 +73,8 @@ class BpeTokenizer final : public Tokenizer {
     const std::string& token = spec_.tokens[static_cast<size_t>(id)];
     std::string bytes;
     if (!is_byte_level_) {
-      if (type_of(id) == 6 && token.size() == 6) return std::string(1, static_cast<char>(std::stoi(token.substr(3, 2), nullptr, 16)));
+      const int byte = type_of(id) == 6 ? byte_token_value(token) : -1;
+      if (byte >= 0) return std::string(1, static_cast<char>(byte));
       for (size_t at = 0; at < token.size();) {
         const bool is_mark = token.compare(at, kSpaceMark.size(), kSpaceMark) == 0;
         bytes += is_mark ? ' ' : token[at];

@@ -102,6 +102,15 @@ std::vector<uint32_t> Pretokenizer::split(std::string_view text) const {
     uint32_t begin = 0;
     for (const uint32_t end : ends) {
       uint32_t loose = begin;   // start of what no match has covered yet
+      if (pattern.is_tail()) {
+        // From the end backwards: trying every start would take quadratic time on long runs before something else.
+        uint32_t at = end;
+        while (at > begin && pattern.alternatives[0][0].set.contains(chars[at - 1].code)) --at;
+        if (at > begin) finer.push_back(at);
+        if (end > at) finer.push_back(end);
+        begin = end;
+        continue;
+      }
       for (uint32_t at = begin; at < end;) {
         const auto n = static_cast<uint32_t>(pattern.match(chars, at, end));
         if (n == 0) {

@@ -18,6 +18,7 @@ class SpmTokenizer final : public Tokenizer {
   explicit SpmTokenizer(VocabSpec spec) : Tokenizer(std::move(spec)), adds_space_(spec_.add_space_prefix != 0) {
     byte_ids_.resize(256);
     for (size_t b = 0; b < 256; ++b) byte_ids_[b] = token_to_id(format_text("<0x%02X>", static_cast<unsigned>(b)));
+    for (const std::string& token : spec_.tokens) cuts_at_marks_ = cuts_at_marks_ && next_cut(token) == token.size();
   }
 
  protected:
@@ -25,14 +26,18 @@ class SpmTokenizer final : public Tokenizer {
     std::string marked;
     if (adds_space_ && is_start) marked += kSpaceMark;
     for (const char c : text) c == ' ' ? marked.append(kSpaceMark) : marked.append(1, c);
-    encode_marked(marked, out);
+    std::string_view rest = marked;
+    while (!rest.empty()) {
+      const size_t length = cuts_at_marks_ ? next_cut(rest) : rest.size();
+      encode_marked(rest.substr(0, length), out);
+      rest.remove_prefix(length);
+    }
   }
 
   std::string plain_bytes(int32_t id) const override {
     const std::string& token = spec_.tokens[static_cast<size_t>(id)];
-    if (type_of(id) == kTypeByte && token.size() == 6) {
-      return std::string(1, static_cast<char>(std::stoi(token.substr(3, 2), nullptr, 16)));
-    }
+    const int byte = type_of(id) == kTypeByte ? byte_token_value(token) : -1;
+    if (byte >= 0) return std::string(1, static_cast<char>(byte));
     std::string bytes;
     for (size_t at = 0; at < token.size();) {
       const bool is_mark = token.compare(at, kSpaceMark.size(), kSpaceMark) == 0;
@@ -62,6 +67,17 @@ class SpmTokenizer final : public Tokenizer {
     uint32_t size;       // of both texts together: stale when it has changed
     bool operator<(const Candidate& other) const { return score != other.score ? score < other.score : left > other.left; }
   };
+
+  // Where the first mark that follows something else stands, or the end: no token reaches over such a place in the usual
+  // vocabularies, so the words on both sides never meet.
+  static size_t next_cut(std::string_view text) {
+    for (size_t at = text.find(kSpaceMark); at != std::string_view::npos; at = text.find(kSpaceMark, at)) {
+      const bool follows_mark = at >= kSpaceMark.size() && text.substr(at - kSpaceMark.size(), kSpaceMark.size()) == kSpaceMark;
+      if (at > 0 && !follows_mark) return at;
+      at += kSpaceMark.size();
+    }
+    return text.size();
+  }
 
   float score_of(int32_t id) const {
     const auto i = static_cast<size_t>(id);
@@ -122,6 +138,7 @@ class SpmTokenizer final : public Tokenizer {
   }
 
   bool adds_space_;
+  bool cuts_at_marks_ = true;
   std::vector<int32_t> byte_ids_;
 };
 

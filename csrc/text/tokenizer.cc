@@ -77,28 +77,31 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, EncodeOptions opti
       size_t at;
       const Special* special;
     };
-    std::vector<Hit> hits;
+    std::vector<bool> is_present(specials_.size(), false);
+    bool has_any = false;
     for (size_t at = 0; at < text.size(); ++at) {
       for (const uint32_t i : by_first_[static_cast<uint8_t>(text[at])]) {
-        const Special& special = specials_[i];
-        if (!options.markup && !special.is_user_defined) continue;
-        if (text.compare(at, special.text.size(), special.text) == 0) hits.push_back({at, &special});
+        if (is_present[i] || (!options.markup && !specials_[i].is_user_defined)) continue;
+        is_present[i] = text.compare(at, specials_[i].text.size(), specials_[i].text) == 0;
+        has_any = has_any || is_present[i];
       }
     }
-    // specials_ is sorted by length, so their order in memory is that of the reference's rounds.
-    std::stable_sort(hits.begin(), hits.end(), [](const Hit& a, const Hit& b) {
-      return a.special != b.special ? a.special < b.special : a.at < b.at;
-    });
     std::vector<Hit> taken;
-    std::vector<bool> is_covered(hits.empty() ? 0 : text.size(), false);
-    for (const Hit& hit : hits) {
-      const size_t end = hit.at + hit.special->text.size();
-      if (is_covered[hit.at] || is_covered[end - 1]) continue;
-      bool is_free = true;
-      for (size_t i = hit.at; i < end; ++i) is_free = is_free && !is_covered[i];
-      if (!is_free) continue;
-      std::fill(is_covered.begin() + static_cast<std::ptrdiff_t>(hit.at), is_covered.begin() + static_cast<std::ptrdiff_t>(end), true);
-      taken.push_back(hit);
+    std::vector<bool> is_covered(has_any ? text.size() : 0, false);
+    for (size_t i = 0; i < specials_.size(); ++i) {
+      if (!is_present[i]) continue;
+      const size_t length = specials_[i].text.size();
+      for (size_t at = text.find(specials_[i].text); at != std::string_view::npos; at = text.find(specials_[i].text, at)) {
+        const auto begin = is_covered.begin() + static_cast<std::ptrdiff_t>(at);
+        const auto end = begin + static_cast<std::ptrdiff_t>(length);
+        if (std::find(begin, end, true) != end) {
+          ++at;
+          continue;
+        }
+        std::fill(begin, end, true);
+        taken.push_back({at, &specials_[i]});
+        at += length;
+      }
     }
     std::sort(taken.begin(), taken.end(), [](const Hit& a, const Hit& b) { return a.at < b.at; });
     size_t begin = 0;

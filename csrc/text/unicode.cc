@@ -69,4 +69,18 @@ void append_utf8(uint32_t code, std::string* out) {
   else if (code < 0x10000) { put(0xe0 | code >> 12); put(0x80 | (code >> 6 & 0x3f)); put(0x80 | (code & 0x3f)); }
   else { put(0xf0 | code >> 18); put(0x80 | (code >> 12 & 0x3f)); put(0x80 | (code >> 6 & 0x3f)); put(0x80 | (code & 0x3f)); }
 }
+int byte_token_value(std::string_view token) {
+  if (token.size() != 6 || token.substr(0, 3) != "<0x" || token[5] != '>') return -1;
+  int value = 0;
+  for (const char c : token.substr(3, 2)) {
+    const int digit = c >= '0' && c <= '9'   ? c - '0'
+                      : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                      : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                             : -1;
+    if (digit < 0) return -1;
+    value = value * 16 + digit;
+  }
+  return value;
+}
+
 }  // namespace les

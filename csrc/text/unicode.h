@@ -22,4 +22,6 @@ constexpr uint32_t kInvalid = 0x110000;
 std::vector<Char> decode_utf8(std::string_view text);
 size_t utf8_length(std::string_view text, size_t at);
 void append_utf8(uint32_t code, std::string* out);
+// The byte that a token "<0xE2>" stands for, or -1.
+int byte_token_value(std::string_view token);
 }  // namespace les
