@@ -1,0 +1,1 @@
+les_test(text_test)
