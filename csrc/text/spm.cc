@@ -68,13 +68,13 @@ class SpmTokenizer final : public Tokenizer {
     bool operator<(const Candidate& other) const { return score != other.score ? score < other.score : left > other.left; }
   };
 
-  // Where the first mark that follows something else stands, or the end: no token reaches over such a place in the usual
-  // vocabularies, so the words on both sides never meet.
+  // Where the first mark that follows something else stands, or the end. When no token reaches over such a place, the
+  // words on both sides never meet.
   static size_t next_cut(std::string_view text) {
-    for (size_t at = text.find(kSpaceMark); at != std::string_view::npos; at = text.find(kSpaceMark, at)) {
-      const bool follows_mark = at >= kSpaceMark.size() && text.substr(at - kSpaceMark.size(), kSpaceMark.size()) == kSpaceMark;
-      if (at > 0 && !follows_mark) return at;
-      at += kSpaceMark.size();
+    size_t after_mark = 0;
+    for (size_t at = 0; (at = text.find(kSpaceMark, at)) != std::string_view::npos; at = after_mark) {
+      if (at != after_mark) return at;
+      after_mark = at + kSpaceMark.size();
     }
     return text.size();
   }

@@ -91,7 +91,7 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, EncodeOptions opti
     for (size_t i = 0; i < specials_.size(); ++i) {
       if (!is_present[i]) continue;
       const size_t length = specials_[i].text.size();
-      for (size_t at = text.find(specials_[i].text); at != std::string_view::npos; at = text.find(specials_[i].text, at)) {
+      for (size_t at = 0; (at = text.find(specials_[i].text, at)) != std::string_view::npos;) {
         const auto begin = is_covered.begin() + static_cast<std::ptrdiff_t>(at);
         const auto end = begin + static_cast<std::ptrdiff_t>(length);
         if (std::find(begin, end, true) != end) {
