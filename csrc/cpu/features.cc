@@ -48,6 +48,7 @@ CpuFeatures detect() {
   found.avxvnni = found.avx2 && bit(a7_1, 4);
   const bool has_avx512 = bit(b7, 16) && bit(b7, 17) && bit(b7, 30) && bit(b7, 31) && bit(c7, 11);
   found.avx512 = found.avx2 && has_avx512 && (xcr0 & kZmmState) == kZmmState;
+  found.avx512vbmi = found.avx512 && bit(c7, 1) && bit(c7, 8);
   return found;
 }
 

@@ -6,12 +6,13 @@ namespace les {
 
 // A flag is set when the instructions exist and the system saves the registers they use.
 struct CpuFeatures {
-  bool avx2 = false;      // AVX2, FMA, F16C
-  bool avxvnni = false;   // avx2 and the VEX-encoded VNNI
-  bool avx512 = false;    // F, BW, DQ, VL and VNNI
-  bool neon = false;      // armv8-a, always there on aarch64
-  bool dotprod = false;   // SDOT
-  bool i8mm = false;      // dotprod and SMMLA
+  bool avx2 = false;        // AVX2, FMA, F16C
+  bool avxvnni = false;     // avx2 and the VEX-encoded VNNI
+  bool avx512 = false;      // avx2 and AVX-512 F, BW, DQ, VL and VNNI
+  bool avx512vbmi = false;  // avx512, VBMI and GFNI
+  bool neon = false;        // armv8-a, always there on aarch64
+  bool dotprod = false;     // SDOT
+  bool i8mm = false;        // dotprod and SMMLA
 };
 
 CpuFeatures cpu_features();

@@ -19,6 +19,7 @@ const KernelTable* choose(const char* wanted) {
   // Best first.
   const Candidate candidates[] = {
 #if defined(__x86_64__)
+      {&kAvx512VbmiKernels, cpu.avx512vbmi},
       {&kAvx512Kernels, cpu.avx512},
       {&kAvxVnniKernels, cpu.avxvnni},
       {&kAvx2Kernels, cpu.avx2},

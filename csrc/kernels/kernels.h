@@ -84,7 +84,7 @@ struct KernelTable {
 // The table in use: the best the processor and LES_FORCE_ISA allow. Null with an unknown or unusable forced name.
 const KernelTable* kernels();
 
-// By name ("scalar", "avx2", "avx512", "neon", "neon_i8mm"); null when not compiled in or not usable here.
+// By name ("scalar", "avx2", "avxvnni", "avx512", "avx512vbmi", "neon", ...); null when not compiled in or not usable here.
 const KernelTable* kernels_named(const char* isa);
 
 }  // namespace les

@@ -10,6 +10,7 @@ extern const KernelTable kScalarKernels;
 extern const KernelTable kAvx2Kernels;
 extern const KernelTable kAvxVnniKernels;
 extern const KernelTable kAvx512Kernels;
+extern const KernelTable kAvx512VbmiKernels;
 #endif
 
 }  // namespace les

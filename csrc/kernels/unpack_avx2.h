@@ -234,7 +234,62 @@ struct FastIQ1 : Layout<256, kBytes, Form::kBiased, kIq1Bias, Mins::kNone> {
   }
 };
 
+inline B times3(B a) { return _mm256_add_epi8(a, _mm256_add_epi8(a, a)); }
+inline B times9(B a) { return times3(times3(a)); }
+
+struct FastTQ1_0 : Layout<256, 54, Form::kBiased, 1, Mins::kNone> {
+  B digits[8];
+  S8 scale;
+  static inline FastTQ1_0 open(const uint8_t* p) {
+    // A byte times 3^n modulo 256 has digit n on top. 32 bytes give digits 0 to 4, then 16 bytes, then 4 digits of 4.
+    const B a = b_load(p);
+    const B b = times3(a);
+    const B c = times3(b);
+    const B d = times3(c);
+    const B second = _mm256_broadcastsi128_si256(load_128(p + 32));
+    const B f = _mm256_blend_epi32(second, times3(second), 0xf0);
+    const B g = times9(f);
+    const B third = _mm256_set1_epi32(static_cast<int>(load_u32(p + 48)));
+    const B tripled = _mm256_blend_epi32(third, times3(third), 0xaa);
+    const B h = _mm256_blend_epi32(tripled, times9(tripled), 0xcc);
+    return {{}, {a, b, c, d, times3(d), f, g, _mm256_blend_epi32(times9(g), h, 0xf0)}, {_mm256_set1_ps(load_half(p + 52))}};
+  }
+  inline B step(int j) const {
+    // Thirds of 256: digit 1 from 86 on, 2 from 171.
+    const B above1 = _mm256_cmpeq_epi8(_mm256_max_epu8(digits[j], _mm256_set1_epi8(86)), digits[j]);
+    const B above2 = _mm256_cmpeq_epi8(_mm256_max_epu8(digits[j], _mm256_set1_epi8(static_cast<char>(171))), digits[j]);
+    return _mm256_sub_epi8(_mm256_setzero_si256(), _mm256_add_epi8(above1, above2));
+  }
+};
+
+struct FastNVFP4 : Layout<64, 36, Form::kSigned, 0, Mins::kNone> {
+  const uint8_t* p;
+  S16 scale;
+  static inline __m256 half_scales_of(const uint8_t* a, const uint8_t* b) {
+    // Exponent and mantissa as a float's, halved as the code book asks for; without exponent there is no leading one.
+    const __m256i wide = _mm256_cvtepu8_epi32(_mm_setr_epi32(static_cast<int>(load_u32(a)), static_cast<int>(load_u32(b)), 0, 0));
+    const __m256i shifted = _mm256_slli_epi32(wide, 20);
+    const __m256 normal = _mm256_castsi256_ps(_mm256_add_epi32(shifted, _mm256_set1_epi32(119 << 23)));
+    const __m256 small = _mm256_castsi256_ps(_mm256_add_epi32(shifted, _mm256_set1_epi32(120 << 23)));
+    const __m256i is_small = _mm256_cmpgt_epi32(_mm256_set1_epi32(8), wide);
+    const __m256 value = _mm256_blendv_ps(normal, _mm256_sub_ps(small, _mm256_set1_ps(0x1p-7f)), _mm256_castsi256_ps(is_small));
+    const __m256i is_nan = _mm256_cmpeq_epi32(wide, _mm256_set1_epi32(0x7f));
+    return _mm256_andnot_ps(_mm256_castsi256_ps(is_nan), value);
+  }
+  static inline FastNVFP4 open(const uint8_t* p) {
+    return {{}, p, {half_scales_of(p, p + 36), half_scales_of(p + 72, p + 108)}};
+  }
+  inline B step(int j) const {
+    const __m128i bytes = load_128(p + 36 * (j / 2) + 4 + 16 * (j % 2));
+    const __m128i high = _mm_srli_epi16(bytes, 4);
+    const B eights = _mm256_set_m128i(_mm_unpackhi_epi64(bytes, high), _mm_unpacklo_epi64(bytes, high));
+    return look_up(kFp4Values, and_256(eights, 15));
+  }
+};
+
 struct Avx2Types : PortableTypes {
+  using TQ1_0 = FastTQ1_0;
+  using NVFP4 = FastNVFP4;
   using IQ2_XXS = FastIQ2<66, S8, decode_iq2_xxs, kIq2XxsGrid.points>;
   using IQ2_XS = FastIQ2<74, S16, decode_iq2_xs, kIq2XsGrid.points>;
   using IQ2_S = FastIQ2<82, S16, decode_iq2_s, kIq2SGrid.points>;

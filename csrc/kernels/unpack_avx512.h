@@ -18,6 +18,10 @@ inline B and_512(B a, int byte) { return _mm512_and_si512(a, _mm512_set1_epi8(st
 inline B shift_halves(B a, int low, int high) {
   return _mm512_srlv_epi64(a, _mm512_setr_epi64(low, low, low, low, high, high, high, high));
 }
+inline B and_halves(B a, int low, int high) {
+  const B mask = _mm512_mask_blend_epi64(0xf0, _mm512_set1_epi8(static_cast<char>(low)), _mm512_set1_epi8(static_cast<char>(high)));
+  return _mm512_and_si512(a, mask);
+}
 // (a & mask) | b.
 inline B and_or(B a, int mask, B b) {
   return _mm512_ternarylogic_epi64(a, _mm512_set1_epi8(static_cast<char>(mask)), b, 0xea);
@@ -111,9 +115,13 @@ struct FastNVFP4 : Layout<64, 36, Form::kBiased, 12, Mins::kNone> {
   static inline FastNVFP4 open(const uint8_t* p) {
     const __m128i bytes = _mm_setr_epi32(static_cast<int>(load_u32(p)), static_cast<int>(load_u32(p + 36)),
                                          static_cast<int>(load_u32(p + 72)), static_cast<int>(load_u32(p + 108)));
-    // Exponent and mantissa of a float that lacks a factor of 2^119, and of the half that the code book asks for.
+    // Exponent and mantissa as a float's, halved as the code book asks for; without exponent there is no leading one.
     const __m512i wide = _mm512_cvtepu8_epi32(bytes);
-    const F value = _mm512_mul_ps(_mm512_castsi512_ps(_mm512_slli_epi32(wide, 20)), _mm512_set1_ps(0x1p119f));
+    const __m512i shifted = _mm512_slli_epi32(wide, 20);
+    const F normal = _mm512_castsi512_ps(_mm512_add_epi32(shifted, _mm512_set1_epi32(119 << 23)));
+    const F small = _mm512_castsi512_ps(_mm512_add_epi32(shifted, _mm512_set1_epi32(120 << 23)));
+    const __mmask16 is_small = _mm512_cmplt_epi32_mask(wide, _mm512_set1_epi32(8));
+    const F value = _mm512_mask_sub_ps(normal, is_small, small, _mm512_set1_ps(0x1p-7f));
     const __mmask16 is_number = _mm512_cmpneq_epi32_mask(wide, _mm512_set1_epi32(0x7f));
     return {{}, p, {_mm512_maskz_mov_ps(is_number, value)}};
   }
@@ -138,9 +146,15 @@ struct FastQ2_K : Layout<256, 84, Form::kUnsigned, 0, Mins::kPer16> {
     const __m512i wide = _mm512_cvtepu8_epi32(load_128(p));
     const F scales = _mm512_cvtepi32_ps(_mm512_and_si512(wide, _mm512_set1_epi32(15)));
     const F mins = _mm512_cvtepi32_ps(_mm512_srli_epi32(wide, 4));
-    return {{}, p, {_mm512_mul_ps(scales, f_set(d.first))}, {_mm512_mul_ps(mins, f_set(d.second))}};
+    const F shifts = _mm512_setr_ps(1, 1, 1 / 4.0f, 1 / 4.0f, 1 / 16.0f, 1 / 16.0f, 1 / 64.0f, 1 / 64.0f,  //
+                                    1, 1, 1 / 4.0f, 1 / 4.0f, 1 / 16.0f, 1 / 16.0f, 1 / 64.0f, 1 / 64.0f);
+    return {{}, p, {_mm512_mul_ps(_mm512_mul_ps(scales, f_set(d.first)), shifts)}, {_mm512_mul_ps(mins, f_set(d.second))}};
   }
-  inline B step(int j) const { return two_bits(p + 16, j); }
+  // Bits stay where they are, and the scale makes up for it.
+  inline B step(int j) const {
+    const B bytes = twice_256(p + 16 + 32 * (j / 2));
+    return j % 2 == 0 ? and_halves(bytes, 3, 3 << 2) : and_halves(bytes, 3 << 4, 3 << 6);
+  }
 };
 
 // The groups of step j are the bits 2 j and 2 j + 1 of 32 bytes.
@@ -168,9 +182,10 @@ struct FastQ4_K : Layout<256, 144, Form::kUnsigned, 0, Mins::kPer32> {
   S8 scale, min;
   static inline FastQ4_K open(const uint8_t* p) {
     const KScales s = k_scales(p);
-    return {{}, p, {s.scale}, {s.min}};
+    return {{}, p, {_mm256_mul_ps(s.scale, _mm256_setr_ps(1, 1 / 16.0f, 1, 1 / 16.0f, 1, 1 / 16.0f, 1, 1 / 16.0f))}, {s.min}};
   }
-  inline B step(int j) const { return and_512(shift_halves(twice_256(p + 16 + 32 * j), 0, 4), 15); }
+  // High nibbles stay where they are: sixteen times the weight, and the scale a sixteenth.
+  inline B step(int j) const { return and_halves(twice_256(p + 16 + 32 * j), 15, 15 << 4); }
 };
 
 struct FastQ5_K : Layout<256, 176, Form::kUnsigned, 0, Mins::kPer32> {
@@ -277,7 +292,38 @@ struct FastIQ1 : Layout<256, kBytes, Form::kBiased, kIq1Bias, Mins::kNone> {
   }
 };
 
+inline B times3(B a) { return _mm512_add_epi8(a, _mm512_add_epi8(a, a)); }
+inline B times9(B a) { return times3(times3(a)); }
+
+struct FastTQ1_0 : Layout<256, 54, Form::kBiased, 1, Mins::kNone> {
+  B digits[4];
+  S8 scale;
+  static inline FastTQ1_0 open(const uint8_t* p) {
+    // A byte times 3^n modulo 256 has digit n on top. 32 bytes give digits 0 to 4, then 16 bytes, then 4 digits of 4.
+    const B first = twice_256(p);
+    const B a = _mm512_mask_blend_epi64(0xf0, first, times3(first));
+    const B b = times9(a);
+    const B second = _mm512_broadcast_i32x4(load_128(p + 32));
+    const B c = _mm512_mask_blend_epi64(0xcc, second, times3(second));
+    const B d = times9(c);
+    const B third = _mm512_set1_epi32(static_cast<int>(load_u32(p + 48)));
+    const B tripled = _mm512_mask_blend_epi32(0xaaaa, third, times3(third));
+    const B e = _mm512_mask_blend_epi32(0xcccc, tripled, times9(tripled));
+    const B last = _mm512_mask_blend_epi64(0xc0, _mm512_mask_blend_epi64(0x30, d, times9(d)), e);
+    return {{}, {a, b, _mm512_mask_blend_epi64(0xf0, times9(b), c), last}, {_mm256_set1_ps(load_half(p + 52))}};
+  }
+  inline B step(int j) const {
+    // Thirds of 256: digit 1 from 86 on, 2 from 171.
+    const B one = _mm512_set1_epi8(1);
+    const __mmask64 above1 = _mm512_cmpge_epu8_mask(digits[j], _mm512_set1_epi8(86));
+    const __mmask64 above2 = _mm512_cmpge_epu8_mask(digits[j], _mm512_set1_epi8(static_cast<char>(171)));
+    const B low = _mm512_maskz_mov_epi8(above1, one);
+    return _mm512_mask_add_epi8(low, above2, low, one);
+  }
+};
+
 struct Avx512Types : PortableTypes {
+  using TQ1_0 = FastTQ1_0;
   using IQ2_XXS = FastIQ2<66, S8, decode_iq2_xxs, kIq2XxsGrid.points>;
   using IQ2_XS = FastIQ2<74, S16, decode_iq2_xs, kIq2XsGrid.points>;
   using IQ2_S = FastIQ2<82, S16, decode_iq2_s, kIq2SGrid.points>;

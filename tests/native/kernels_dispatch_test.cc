@@ -30,7 +30,7 @@ int choice_with(const char* forced) {
 }  // namespace
 
 TEST_CASE("a forced instruction set is the active one, and an unusable one gives none") {
-  for (const char* name : {"scalar", "avx2", "avxvnni", "avx512", "neon", "neon_dotprod", "neon_i8mm"}) {
+  for (const char* name : {"scalar", "avx2", "avxvnni", "avx512", "avx512vbmi", "neon", "neon_dotprod", "neon_i8mm"}) {
     CAPTURE(name);
     CHECK(choice_with(name) == (kernels_named(name) != nullptr ? 1 : 0));
   }
@@ -47,6 +47,7 @@ TEST_CASE("tables are offered only where the processor has their instructions") 
   CHECK((kernels_named("avx2") != nullptr) == cpu.avx2);
   CHECK((kernels_named("avxvnni") != nullptr) == cpu.avxvnni);
   CHECK((kernels_named("avx512") != nullptr) == cpu.avx512);
+  CHECK((kernels_named("avx512vbmi") != nullptr) == cpu.avx512vbmi);
 }
 
 TEST_CASE("every usable table passes the self-test") {

@@ -22,7 +22,7 @@ inline std::vector<TestType> all_test_types() {
 // Every table that is compiled in and runs here; scalar is the last.
 inline std::vector<const KernelTable*> usable_tables() {
   std::vector<const KernelTable*> tables;
-  for (const char* name : {"avx512", "avxvnni", "avx2", "neon_i8mm", "neon_dotprod", "neon", "scalar"}) {
+  for (const char* name : {"avx512vbmi", "avx512", "avxvnni", "avx2", "neon_i8mm", "neon_dotprod", "neon", "scalar"}) {
     if (const KernelTable* table = kernels_named(name)) tables.push_back(table);
   }
   return tables;

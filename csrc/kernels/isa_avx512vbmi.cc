@@ -1,0 +1,13 @@
+// clang-format off: the vector type comes first
+#include "kernels/simd_avx512.h"
+#include "kernels/math_inl.h"
+#include "kernels/unpack_avx512vbmi.h"
+#include "kernels/table_inl.h"
+#include "kernels/tables.h"
+// clang-format on
+
+namespace les {
+
+constinit const KernelTable kAvx512VbmiKernels = make_table<Avx512VbmiTypes>("avx512vbmi");
+
+}  // namespace les
