@@ -34,8 +34,8 @@ CpuFeatures detect() {
   const bool has_avx_fma_f16c = bit(c, 28) && bit(c, 12) && bit(c, 29);
   if (!has_osxsave || !has_avx_fma_f16c) return found;
 
-  constexpr uint64_t kYmmState = 0x6;    // SSE and AVX registers
-  constexpr uint64_t kZmmState = 0xe6;   // those, opmasks and both halves of ZMM
+  constexpr uint64_t kYmmState = 0x6;   // SSE and AVX registers
+  constexpr uint64_t kZmmState = 0xe6;  // those, opmasks and both halves of ZMM
   const uint64_t xcr0 = read_xcr0();
   if ((xcr0 & kYmmState) != kYmmState) return found;
 

@@ -25,7 +25,8 @@ inline void score_heads(const AttentionArgs& args, int first_head, int n) {
     for (int i = 0; i < whole; i += kLanes) {
       const F lanes = kv_lanes<kType>(key, i);
 #pragma GCC unroll kUnroll
-      for (int h = 0; h < kHeads; ++h) sum[h] = f_fma(lanes, f_load(q + static_cast<size_t>(h) * args.q_stride + i), sum[h]);
+      for (int h = 0; h < kHeads; ++h)
+        sum[h] = f_fma(lanes, f_load(q + static_cast<size_t>(h) * args.q_stride + i), sum[h]);
     }
     if (whole < args.dim_k) {
       const int rest = args.dim_k - whole;
@@ -34,7 +35,8 @@ inline void score_heads(const AttentionArgs& args, int first_head, int n) {
         sum[h] = f_fma(lanes, f_load_n(q + static_cast<size_t>(h) * args.q_stride + whole, rest), sum[h]);
       }
     }
-    for (int h = 0; h < kHeads; ++h) scores[static_cast<size_t>(h) * position(n) + position(p)] = f_sum(sum[h]) * args.scale;
+    for (int h = 0; h < kHeads; ++h)
+      scores[static_cast<size_t>(h) * position(n) + position(p)] = f_sum(sum[h]) * args.scale;
   }
 }
 
@@ -117,7 +119,8 @@ void attention(const AttentionArgs& args) {
   const int n = args.end - args.begin;
   if (n <= 0) {
     for (int h = 0; h < args.n_heads; ++h) {
-      for (int i = 0; i < args.dim_v; ++i) args.out[static_cast<size_t>(h) * args.out_stride + static_cast<size_t>(i)] = 0.0f;
+      for (int i = 0; i < args.dim_v; ++i)
+        args.out[static_cast<size_t>(h) * args.out_stride + static_cast<size_t>(i)] = 0.0f;
     }
     return;
   }

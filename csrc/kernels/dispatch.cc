@@ -23,6 +23,9 @@ const KernelTable* choose(const char* wanted) {
       {&kAvx512Kernels, cpu.avx512},
       {&kAvxVnniKernels, cpu.avxvnni},
       {&kAvx2Kernels, cpu.avx2},
+#elif defined(__aarch64__)
+      {&kNeonDotprodKernels, cpu.dotprod},
+      {&kNeonKernels, cpu.neon},
 #endif
       {&kScalarKernels, true},
   };

@@ -2,7 +2,7 @@
 #include "kernels/simd_avx512.h"
 #include "kernels/math_inl.h"
 #include "kernels/unpack_scalar.h"
-#include "kernels/unpack_avx512.h"
+#include "kernels/unpack_iq_avx512.h"
 #include "kernels/table_inl.h"
 #include "kernels/tables.h"
 // clang-format on

@@ -22,9 +22,9 @@ constexpr int kActBlock = 32;  // activations share one scale per 32 values
 // others; ld is a multiple of kActBlock.
 struct Activations {
   const float* f32;
-  const int8_t* q8;     // null: integer kernels may not be called
-  const float* scale;   // value ~ scale[block] * q8
-  const float* sum;     // scale[block] * (sum of the block's q8), for types with an offset
+  const int8_t* q8;    // null: integer kernels may not be called
+  const float* scale;  // value ~ scale[block] * q8
+  const float* sum;    // scale[block] * (sum of the block's q8), for types with an offset
   size_t ld;
   int n_in;
   int n_cols;
@@ -37,20 +37,20 @@ enum class KvType : int { kF32 = 0, kF16 = 1, kQ8_0 = 2 };
 
 // Attention of n_heads query heads that share one key/value head, for one token.
 struct AttentionArgs {
-  const float* q;        // [n_heads, q_stride], first dim_k values of each
+  const float* q;  // [n_heads, q_stride], first dim_k values of each
   size_t q_stride;
   int n_heads;
   int dim_k, dim_v;
-  const uint8_t* k;      // key of position p at k + p * k_stride_bytes
+  const uint8_t* k;  // key of position p at k + p * k_stride_bytes
   const uint8_t* v;
   size_t k_stride_bytes, v_stride_bytes;
   KvType k_type, v_type;
-  int begin, end;        // positions attended to: [begin, end)
-  float scale;           // on the dot product
-  float softcap;         // 0: none; else score = softcap * tanh(score / softcap)
-  const float* sinks;    // [n_heads] extra logits that take part in the softmax only, or null
-  float* scores;         // scratch [n_heads, end - begin]
-  float* out;            // [n_heads, out_stride]
+  int begin, end;      // positions attended to: [begin, end)
+  float scale;         // on the dot product
+  float softcap;       // 0: none; else score = softcap * tanh(score / softcap)
+  const float* sinks;  // [n_heads] extra logits that take part in the softmax only, or null
+  float* scores;       // scratch [n_heads, end - begin]
+  float* out;          // [n_heads, out_stride]
   size_t out_stride;
 };
 
@@ -71,20 +71,21 @@ struct KernelTable {
   void (*rms_norm)(const float* x, const float* w, int n, float eps, float* y);
   // y[i] = act(gate[i]) * up[i]; gate may be y. kSwigluOai: clamped at 7, alpha 1.702, (up + 1). up null: act(gate).
   void (*glu)(Act act, const float* gate, const float* up, int n, float* y);
-  void (*add)(const float* x, int n, float* y);               // y += x
+  void (*add)(const float* x, int n, float* y);                  // y += x
   void (*add_scaled)(const float* x, float a, int n, float* y);  // y += a * x
   void (*softmax)(float* x, int n);
   float (*dot)(const float* a, const float* b, int n);
   // One step of the gated delta rule for one head: S is [n_v, n_k] row by value index, updated in place.
   // S *= decay; d = beta * (v - S k); S += d k^T; out = S q.
-  void (*delta_rule)(float* s, const float* q, const float* k, const float* v, float decay, float beta, int n_k, int n_v,
-                     float* out);
+  void (*delta_rule)(float* s, const float* q, const float* k, const float* v, float decay, float beta, int n_k,
+                     int n_v, float* out);
 };
 
 // The table in use: the best the processor and LES_FORCE_ISA allow. Null with an unknown or unusable forced name.
 const KernelTable* kernels();
 
-// By name ("scalar", "avx2", "avxvnni", "avx512", "avx512vbmi", "neon", ...); null when not compiled in or not usable here.
+// By name ("scalar", "avx2", "avxvnni", "avx512", "avx512vbmi", "neon", ...); null when not compiled in or not usable
+// here.
 const KernelTable* kernels_named(const char* isa);
 
 }  // namespace les

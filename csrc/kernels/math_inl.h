@@ -6,7 +6,7 @@ namespace les {
 namespace {
 
 constexpr float kLog2E = 1.44269504f;
-constexpr float kLn2High = 0.693359375f;      // few bits, so that n * kLn2High is exact
+constexpr float kLn2High = 0.693359375f;  // few bits, so that n * kLn2High is exact
 constexpr float kLn2Low = -2.12194440e-4f;
 
 // n and e^r - 1 with x = n ln 2 + r, |r| <= ln 2 / 2.

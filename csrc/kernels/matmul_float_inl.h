@@ -34,7 +34,8 @@ inline void float_tile(const uint8_t* w, size_t stride, const float* x, size_t l
 #pragma GCC unroll kUnroll
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll kUnroll
-    for (int c = 0; c < kCols; ++c) total[r * kCols + c] = acc[static_cast<size_t>(r) * acc_stride + static_cast<size_t>(c)];
+    for (int c = 0; c < kCols; ++c)
+      total[r * kCols + c] = acc[static_cast<size_t>(r) * acc_stride + static_cast<size_t>(c)];
   }
   int i = 0;
   for (; i + kLanes <= n; i += kLanes) {
@@ -57,14 +58,16 @@ inline void float_tile(const uint8_t* w, size_t stride, const float* x, size_t l
                   static_cast<size_t>(n - i) * L::kBytes);
       const F weights = L::load(padded);
       for (int c = 0; c < kCols; ++c) {
-        total[r * kCols + c] = f_fma(weights, f_load_n(x + static_cast<size_t>(c) * ld + i, n - i), total[r * kCols + c]);
+        total[r * kCols + c] =
+            f_fma(weights, f_load_n(x + static_cast<size_t>(c) * ld + i, n - i), total[r * kCols + c]);
       }
     }
   }
 #pragma GCC unroll kUnroll
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll kUnroll
-    for (int c = 0; c < kCols; ++c) acc[static_cast<size_t>(r) * acc_stride + static_cast<size_t>(c)] = total[r * kCols + c];
+    for (int c = 0; c < kCols; ++c)
+      acc[static_cast<size_t>(r) * acc_stride + static_cast<size_t>(c)] = total[r * kCols + c];
   }
 }
 
@@ -74,7 +77,8 @@ inline void float_block(const uint8_t* w, size_t stride, const Activations& x, i
   for (int i = 0; i < kRows * kCols; ++i) acc[i] = f_zero();
   float_tile<L, kRows, kCols>(w, stride, x.f32 + static_cast<size_t>(c) * x.ld, x.ld, x.n_in, acc, kCols);
   for (int r = 0; r < kRows; ++r) {
-    for (int i = 0; i < kCols; ++i) y[static_cast<size_t>(c + i) * ldy + static_cast<size_t>(r)] = f_sum(acc[r * kCols + i]);
+    for (int i = 0; i < kCols; ++i)
+      y[static_cast<size_t>(c + i) * ldy + static_cast<size_t>(r)] = f_sum(acc[r * kCols + i]);
   }
 }
 
@@ -131,8 +135,8 @@ inline void dequantized_rows(const uint8_t* w, const RowShape& shape, const Acti
     const float* at = x.f32 + static_cast<size_t>(first_col) * x.ld + static_cast<size_t>(u) * kUnit;
     int c = 0;
     for (; c + kFloatCols <= n_cols; c += kFloatCols) {
-      float_tile<FloatF32, kRows, kFloatCols>(bytes, kUnit * sizeof(float), at + static_cast<size_t>(c) * x.ld, x.ld, n, acc + c,
-                                              kColumnBlock);
+      float_tile<FloatF32, kRows, kFloatCols>(bytes, kUnit * sizeof(float), at + static_cast<size_t>(c) * x.ld, x.ld, n,
+                                              acc + c, kColumnBlock);
     }
     for (; c < n_cols; ++c) {
       float_tile<FloatF32, kRows, 1>(bytes, kUnit * sizeof(float), at + static_cast<size_t>(c) * x.ld, x.ld, n, acc + c,
@@ -155,7 +159,8 @@ void matmul_dequantized(const uint8_t* w, size_t row_bytes, int n_rows, const Ac
     for (; r + kFloatRows <= n_rows; r += kFloatRows) {
       dequantized_rows<T, kFloatRows>(w + static_cast<size_t>(r) * row_bytes, shape, x, c, n_cols, y + r, ldy);
     }
-    for (; r < n_rows; ++r) dequantized_rows<T, 1>(w + static_cast<size_t>(r) * row_bytes, shape, x, c, n_cols, y + r, ldy);
+    for (; r < n_rows; ++r)
+      dequantized_rows<T, 1>(w + static_cast<size_t>(r) * row_bytes, shape, x, c, n_cols, y + r, ldy);
   }
 }
 

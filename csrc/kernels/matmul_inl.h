@@ -1,102 +1,15 @@
-// Products of quantised weights with 8-bit activations, written once for every instruction set.
-//
-// Weights are taken in units of 256. A type T describes how a unit is opened:
-//   T::open(p)   a unit that starts at p;  .step(j) its j-th kStep weights as bytes;  .scale one S8 or S16
-//   kForm        what the bytes are: unsigned, unsigned with kBias added, or signed
-//   kMins        whether .min * (sum of activations) is to be taken off, for each 32 or 16 weights
-//   kBlock, kBlockBytes   as in the file
-// A sum is built up in the same order whatever the tile, so results depend on row and column only.
+// Products of quantised weights with 8-bit activations: one column straight from memory, several from unpacked weights.
 #pragma once
 
-#include <cstring>
-
-#include "kernels/kernels.h"
+#include "kernels/matmul_unit_inl.h"
 
 namespace les {
 namespace {
 
-enum class Form { kUnsigned, kBiased, kSigned };
-enum class Mins { kNone, kPer32, kPer16 };
-
-constexpr int kUnit = 256;
-constexpr int kSteps = kUnit / kStep;
-constexpr int kUnitGroups = kUnit / kActBlock;
-constexpr int kChunkUnits = 4;   // units of a row unpacked at once: a tile's chunk stays in the first-level cache
-constexpr int kColumnBlock = 64; // columns that share one unpacking
-
-template <typename T>
-constexpr size_t kUnitBytes = static_cast<size_t>(kUnit / T::kBlock) * T::kBlockBytes;
-
-struct Column {
-  const int8_t* q8;
-  const float* scale;
-  const float* sum;
-};
-
-// The last, incomplete unit of a column, filled up with zeros.
-struct alignas(64) ColumnTail {
-  int8_t q8[kUnit];
-  float scale[kUnitGroups];
-  float sum[kUnitGroups];
-};
-
-inline Column column(const Activations& x, int c) {
-  const size_t at = static_cast<size_t>(c) * x.ld;
-  return {x.q8 + at, x.scale + at / kActBlock, x.sum + at / kActBlock};
-}
-
-inline Column advance(const Column& x, int units) {
-  return {x.q8 + static_cast<ptrdiff_t>(units) * kUnit, x.scale + static_cast<ptrdiff_t>(units) * kUnitGroups,
-          x.sum + static_cast<ptrdiff_t>(units) * kUnitGroups};
-}
-
-inline Column fill_tail(const Column& x, int n_groups, ColumnTail& tail) {
-  std::memset(&tail, 0, sizeof(tail));
-  std::memcpy(tail.q8, x.q8, static_cast<size_t>(n_groups) * kActBlock);
-  std::memcpy(tail.scale, x.scale, static_cast<size_t>(n_groups) * sizeof(float));
-  std::memcpy(tail.sum, x.sum, static_cast<size_t>(n_groups) * sizeof(float));
-  return {tail.q8, tail.scale, tail.sum};
-}
-
-// One unit of kRows rows times kCols columns. Row r is w + r * stride; acc[r * acc_stride + c].
-template <typename T, int kRows, int kCols>
-inline __attribute__((always_inline)) void unit_product(const uint8_t* w, size_t stride, const Column* x, F* acc,
-                                                        size_t acc_stride, int bias) {
-#pragma GCC unroll kUnroll
-  for (int c = 0; c < kCols; ++c) {
-    B x_step[kSteps];
-    I start[kSteps] = {};
-    F sums[kSteps];
-    const S8 x_scale = s8_load(x[c].scale);
-#pragma GCC unroll kUnroll
-    for (int j = 0; j < kSteps; ++j) {
-      x_step[j] = b_load(x[c].q8 + j * kStep);
-      if constexpr (T::kForm == Form::kBiased) start[j] = dot_start(x_step[j], bias);
-      if constexpr (T::kMins == Mins::kPer16) sums[j] = quad_sums(x_step[j], x_scale, j);
-    }
-#pragma GCC unroll kUnroll
-    for (int r = 0; r < kRows; ++r) {
-      const T unit = T::open(w + static_cast<size_t>(r) * stride);
-      const auto scale = s_mul(unit.scale, x_scale);
-      F total = acc[static_cast<size_t>(r) * acc_stride + static_cast<size_t>(c)];
-      if constexpr (T::kMins == Mins::kPer32) total = sub_mins(total, unit.min, s8_load(x[c].sum));
-#pragma GCC unroll kUnroll
-      for (int j = 0; j < kSteps; ++j) {
-        total = scaled_dot<T::kForm == Form::kSigned>(total, unit.step(j), x_step[j], start[j], scale, j);
-        if constexpr (T::kMins == Mins::kPer16) total = sub_mins16(total, unit.min, sums[j], j);
-      }
-      acc[static_cast<size_t>(r) * acc_stride + static_cast<size_t>(c)] = total;
-    }
-  }
-}
+constexpr int kChunkUnits = 4;    // units of a row unpacked at once: a tile's chunk stays in the first-level cache
+constexpr int kColumnBlock = 64;  // columns that share one unpacking
 
 // --- one column: weights straight from memory -----------------------------------------------------------------------
-
-struct RowShape {
-  size_t row_bytes;
-  int n_units;      // whole ones
-  int tail_groups;  // groups of 32 after them
-};
 
 // The least distance from a read to the use of it. Measured on Zen 5: without prefetch half the bandwidth is lost, and
 // lines have to be asked for in the order of memory, not row beside row.
@@ -104,7 +17,8 @@ constexpr size_t kAheadBytes = 8192;
 
 // kRows rows; n_behind more of the matrix lie right behind them.
 template <typename T, int kRows>
-inline void gemv_rows(const uint8_t* w, const RowShape& shape, int n_behind, const Column& x, const Column& x_tail, float* y) {
+inline void gemv_rows(const uint8_t* w, const RowShape& shape, int n_behind, const Column& x, const Column& x_tail,
+                      float* y) {
   F acc[kRows];
   for (int r = 0; r < kRows; ++r) acc[r] = f_zero();
   // Whole tiles ahead, read from front to back while this one is computed row beside row.
@@ -141,7 +55,8 @@ inline void gemv(const uint8_t* w, const RowShape& shape, int n_rows, const Acti
   const Column x_tail = shape.tail_groups > 0 ? fill_tail(advance(all, shape.n_units), shape.tail_groups, tail) : all;
   int r = 0;
   for (; r + kGemvRows <= n_rows; r += kGemvRows) {
-    gemv_rows<T, kGemvRows>(w + static_cast<size_t>(r) * shape.row_bytes, shape, n_rows - r - kGemvRows, all, x_tail, y + r);
+    gemv_rows<T, kGemvRows>(w + static_cast<size_t>(r) * shape.row_bytes, shape, n_rows - r - kGemvRows, all, x_tail,
+                            y + r);
   }
   for (; r < n_rows; ++r) {
     gemv_rows<T, 1>(w + static_cast<size_t>(r) * shape.row_bytes, shape, n_rows - r - 1, all, x_tail, y + r);
@@ -230,8 +145,8 @@ inline void packed_tile(const PackedUnit* packed, int n_units, const Column* x, 
 
 // Kept out of line: it depends on the form of the weights only, and several types share it.
 template <typename P, int kRows>
-__attribute__((noinline)) void packed_product(const PackedUnit* packed, int n_units, const Column* x, int n_cols, F* acc,
-                                              int bias) {
+__attribute__((noinline)) void packed_product(const PackedUnit* packed, int n_units, const Column* x, int n_cols,
+                                              F* acc, int bias) {
   int c = 0;
   for (; c + kTileCols <= n_cols; c += kTileCols) {
     packed_tile<P, kRows, kTileCols>(packed, n_units, x + c, acc + c, bias);
@@ -240,8 +155,8 @@ __attribute__((noinline)) void packed_product(const PackedUnit* packed, int n_un
 }
 
 template <typename T, int kRows>
-inline void gemm_rows(const uint8_t* w, const RowShape& shape, const Column* x, const Column* x_tail, int n_cols, float* y,
-                      size_t ldy) {
+inline void gemm_rows(const uint8_t* w, const RowShape& shape, const Column* x, const Column* x_tail, int n_cols,
+                      float* y, size_t ldy) {
   using P = Packed<T::kForm, decltype(T::scale), T::kMins>;
   PackedUnit packed[kRows * kChunkUnits];
   F acc[kRows * kColumnBlock];
@@ -266,7 +181,8 @@ inline void gemm_rows(const uint8_t* w, const RowShape& shape, const Column* x, 
     packed_product<P, kRows>(packed, 1, x_tail, n_cols, acc, T::kBias);
   }
   for (int r = 0; r < kRows; ++r) {
-    for (int c = 0; c < n_cols; ++c) y[static_cast<size_t>(c) * ldy + static_cast<size_t>(r)] = f_sum(acc[r * kColumnBlock + c]);
+    for (int c = 0; c < n_cols; ++c)
+      y[static_cast<size_t>(c) * ldy + static_cast<size_t>(r)] = f_sum(acc[r * kColumnBlock + c]);
   }
 }
 
@@ -289,9 +205,7 @@ inline void gemm(const uint8_t* w, const RowShape& shape, int n_rows, const Acti
   }
 }
 
-inline RowShape row_shape(size_t row_bytes, int n_in) {
-  return {row_bytes, n_in / kUnit, n_in % kUnit / kActBlock};
-}
+inline RowShape row_shape(size_t row_bytes, int n_in) { return {row_bytes, n_in / kUnit, n_in % kUnit / kActBlock}; }
 
 template <typename T>
 void matmul(const uint8_t* w, size_t row_bytes, int n_rows, const Activations& x, float* y, size_t ldy) {

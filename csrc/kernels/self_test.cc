@@ -24,15 +24,16 @@ Floats random_floats(size_t n, float low, float high, TestRandom& random) {
 }
 
 // Sums in another order differ by rounding; a wrong kernel differs by the size of the values.
-Status compare(const KernelTable& table, const char* kernel, const char* detail, const Floats& got, const Floats& want) {
+Status compare(const KernelTable& table, const char* kernel, const char* detail, const Floats& got,
+               const Floats& want) {
   double square = 0.0;
   for (const float value : want) square += static_cast<double>(value) * value;
   const double bound = 1e-4 * std::sqrt(square / static_cast<double>(want.size())) + 1e-30;
   for (size_t i = 0; i < want.size(); ++i) {
     const double error = std::fabs(static_cast<double>(got[i]) - want[i]);
     if (error <= bound) continue;
-    return make_error(Code::kInternal, "self-test of the %s kernels: %s%s gives %g at %zu, scalar %g", table.isa, kernel,
-                      detail, static_cast<double>(got[i]), i, static_cast<double>(want[i]));
+    return make_error(Code::kInternal, "self-test of the %s kernels: %s%s gives %g at %zu, scalar %g", table.isa,
+                      kernel, detail, static_cast<double>(got[i]), i, static_cast<double>(want[i]));
   }
   return Status::ok();
 }
@@ -55,7 +56,8 @@ Status quantize(const KernelTable& table, int n_in, TestRandom& random, TestActi
   kScalarKernels.quantize_activations(x.f32.data(), static_cast<int>(n), x.q8.data(), x.scale.data(), x.sum.data());
   table.quantize_activations(x.f32.data(), static_cast<int>(n), q8.data(), scale.data(), sum.data());
   if (q8 != x.q8) {
-    return make_error(Code::kInternal, "self-test of the %s kernels: quantize_activations gives other bytes than scalar", table.isa);
+    return make_error(Code::kInternal,
+                      "self-test of the %s kernels: quantize_activations gives other bytes than scalar", table.isa);
   }
   LES_RETURN_IF_ERROR(compare(table, "quantize_activations", " scale", scale, x.scale));
   LES_RETURN_IF_ERROR(compare(table, "quantize_activations", " sum", sum, x.sum));
@@ -65,7 +67,8 @@ Status quantize(const KernelTable& table, int n_in, TestRandom& random, TestActi
 
 Status test_product(const KernelTable& table, const char* kernel, MatmulFn fn, MatmulFn reference, const char* type,
                     const uint8_t* w, size_t row_bytes, const Activations& x) {
-  if (fn == nullptr) return make_error(Code::kInternal, "self-test of the %s kernels: no %s for %s", table.isa, kernel, type);
+  if (fn == nullptr)
+    return make_error(Code::kInternal, "self-test of the %s kernels: no %s for %s", table.isa, kernel, type);
   const std::string detail = std::string(" ") + type;
   Floats got(kRows * kCols);
   Floats want(kRows * kCols);
@@ -78,8 +81,8 @@ Status test_product(const KernelTable& table, const char* kernel, MatmulFn fn, M
   fn(w, row_bytes, kRows, one, first.data(), kRows);
   for (size_t r = 0; r < kRows; ++r) {
     if (first[r] == got[r]) continue;
-    return make_error(Code::kInternal, "self-test of the %s kernels: %s%s gives %g for one column, %g beside others", table.isa,
-                      kernel, detail.c_str(), static_cast<double>(first[r]), static_cast<double>(got[r]));
+    return make_error(Code::kInternal, "self-test of the %s kernels: %s%s gives %g for one column, %g beside others",
+                      table.isa, kernel, detail.c_str(), static_cast<double>(first[r]), static_cast<double>(got[r]));
   }
   return Status::ok();
 }
@@ -91,8 +94,10 @@ Status test_type(const KernelTable& table, const TestType& type, const Activatio
   const char* name = qtype_info(type.type).name;
   std::vector<uint8_t> w(row_bytes * kRows);
   fill_test_blocks(type, w.data(), n_blocks * kRows, random);
-  LES_RETURN_IF_ERROR(test_product(table, "matmul", table.matmul[slot], kScalarKernels.matmul[slot], name, w.data(), row_bytes, x));
-  return test_product(table, "matmul_f32", table.matmul_f32[slot], kScalarKernels.matmul_f32[slot], name, w.data(), row_bytes, x);
+  LES_RETURN_IF_ERROR(
+      test_product(table, "matmul", table.matmul[slot], kScalarKernels.matmul[slot], name, w.data(), row_bytes, x));
+  return test_product(table, "matmul_f32", table.matmul_f32[slot], kScalarKernels.matmul_f32[slot], name, w.data(),
+                      row_bytes, x);
 }
 
 Status test_floats(const KernelTable& table, const Activations& x, TestRandom& random) {
@@ -101,14 +106,18 @@ Status test_floats(const KernelTable& table, const Activations& x, TestRandom& r
   std::vector<uint8_t> want(half.size());
   kScalarKernels.store_kv(f32.data(), static_cast<int>(f32.size()), KvType::kF16, want.data());
   table.store_kv(f32.data(), static_cast<int>(f32.size()), KvType::kF16, half.data());
-  if (half != want) return make_error(Code::kInternal, "self-test of the %s kernels: store_kv F16 differs from scalar", table.isa);
+  if (half != want)
+    return make_error(Code::kInternal, "self-test of the %s kernels: store_kv F16 differs from scalar", table.isa);
   const uint8_t* bytes = reinterpret_cast<const uint8_t*>(f32.data());
-  const struct { QType type; const uint8_t* data; size_t size; } cases[] = {
-      {QType::kF32, bytes, 4}, {QType::kF16, half.data(), 2}, {QType::kBF16, half.data(), 2}};
+  const struct {
+    QType type;
+    const uint8_t* data;
+    size_t size;
+  } cases[] = {{QType::kF32, bytes, 4}, {QType::kF16, half.data(), 2}, {QType::kBF16, half.data(), 2}};
   for (const auto& c : cases) {
     const size_t slot = static_cast<size_t>(c.type);
-    LES_RETURN_IF_ERROR(test_product(table, "matmul", table.matmul[slot], kScalarKernels.matmul[slot], qtype_info(c.type).name,
-                                     c.data, c.size * static_cast<size_t>(x.n_in), x));
+    LES_RETURN_IF_ERROR(test_product(table, "matmul", table.matmul[slot], kScalarKernels.matmul[slot],
+                                     qtype_info(c.type).name, c.data, c.size * static_cast<size_t>(x.n_in), x));
   }
   return Status::ok();
 }
@@ -120,12 +129,14 @@ Status test_attention(const KernelTable& table, KvType type, const char* name, T
   const Floats sinks = random_floats(kHeads, -1.0f, 1.0f, random);
   const size_t stride = kDim * sizeof(float);
   std::vector<uint8_t> cache(stride * kPositions);
-  for (size_t p = 0; p < kPositions; ++p) kScalarKernels.store_kv(kv.data() + p * kDim, kDim, type, cache.data() + p * stride);
+  for (size_t p = 0; p < kPositions; ++p)
+    kScalarKernels.store_kv(kv.data() + p * kDim, kDim, type, cache.data() + p * stride);
   Floats scores(kHeads * kPositions);
   Floats got(kHeads * kDim);
   Floats want(got.size());
-  AttentionArgs args = {q.data(), kDim, kHeads, kDim, kDim, cache.data(), cache.data(), stride, stride, type, type, 0, kPositions,
-                        0.125f, 30.0f, sinks.data(), scores.data(), want.data(), kDim};
+  AttentionArgs args = {q.data(), kDim,         kHeads,        kDim,        kDim, cache.data(), cache.data(),
+                        stride,   stride,       type,          type,        0,    kPositions,   0.125f,
+                        30.0f,    sinks.data(), scores.data(), want.data(), kDim};
   kScalarKernels.attention(args);
   args.out = got.data();
   table.attention(args);
@@ -157,14 +168,16 @@ Status test_elementwise(const KernelTable& table, TestRandom& random) {
   kScalarKernels.add_scaled(b.data(), 0.37f, kN, want.data());
   table.add_scaled(b.data(), 0.37f, kN, got.data());
   LES_RETURN_IF_ERROR(compare(table, "add_scaled", "", got, want));
-  LES_RETURN_IF_ERROR(compare(table, "dot", "", {table.dot(a.data(), b.data(), kN)}, {kScalarKernels.dot(a.data(), b.data(), kN)}));
+  LES_RETURN_IF_ERROR(
+      compare(table, "dot", "", {table.dot(a.data(), b.data(), kN)}, {kScalarKernels.dot(a.data(), b.data(), kN)}));
 
   constexpr int kKey = 40, kValue = 7;
   Floats state = random_floats(kKey * kValue, -1.0f, 1.0f, random);
   Floats state_want = state;
   got.assign(kValue, 0.0f);
   want.assign(kValue, 0.0f);
-  kScalarKernels.delta_rule(state_want.data(), a.data(), b.data(), a.data() + 50, 0.9f, 0.4f, kKey, kValue, want.data());
+  kScalarKernels.delta_rule(state_want.data(), a.data(), b.data(), a.data() + 50, 0.9f, 0.4f, kKey, kValue,
+                            want.data());
   table.delta_rule(state.data(), a.data(), b.data(), a.data() + 50, 0.9f, 0.4f, kKey, kValue, got.data());
   LES_RETURN_IF_ERROR(compare(table, "delta_rule", " output", got, want));
   return compare(table, "delta_rule", " state", state, state_want);
@@ -181,7 +194,8 @@ Status self_test(const KernelTable& table) {
   size_t n_types = 0;
   const TestType* types = test_types(&n_types);
   for (size_t i = 0; i < n_types; ++i) {
-    LES_RETURN_IF_ERROR(test_type(table, types[i], types[i].block_elements == kActBlock ? with_tail.view : whole.view, random));
+    LES_RETURN_IF_ERROR(
+        test_type(table, types[i], types[i].block_elements == kActBlock ? with_tail.view : whole.view, random));
   }
   LES_RETURN_IF_ERROR(test_floats(table, whole.view, random));
   LES_RETURN_IF_ERROR(test_attention(table, KvType::kF32, " F32", random));

@@ -89,13 +89,20 @@ inline void f_store_i8(int8_t* p, F a) {
 
 // --- integer dot products -------------------------------------------------------------------------------------------
 
-struct S8 { __m256 v; };
-struct S16 { __m256 low, high; };
+struct S8 {
+  __m256 v;
+};
+struct S16 {
+  __m256 low, high;
+};
 
 inline S8 s8_load(const float* p) { return {_mm256_loadu_ps(p)}; }
 inline void s8_store(float* p, S8 s) { _mm256_storeu_ps(p, s.v); }
 inline S16 s16_load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
-inline void s16_store(float* p, S16 s) { _mm256_storeu_ps(p, s.low); _mm256_storeu_ps(p + 8, s.high); }
+inline void s16_store(float* p, S16 s) {
+  _mm256_storeu_ps(p, s.low);
+  _mm256_storeu_ps(p + 8, s.high);
+}
 inline S8 s_mul(S8 a, S8 b) { return {_mm256_mul_ps(a.v, b.v)}; }
 inline S16 s_mul(S16 a, S8 b) {
   const __m256 low = _mm256_permutevar8x32_ps(b.v, _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3));

@@ -41,9 +41,7 @@ inline F f_copysign(F a, F s) {
   const F sign = _mm512_set1_ps(-0.0f);
   return _mm512_or_ps(_mm512_andnot_ps(sign, a), _mm512_and_ps(sign, s));
 }
-inline F f_select_lt(F a, F b, F x, F y) {
-  return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), y, x);
-}
+inline F f_select_lt(F a, F b, F x, F y) { return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), y, x); }
 inline __m256 upper_half(F a) { return _mm256_castsi256_ps(_mm512_extracti64x4_epi64(_mm512_castps_si512(a), 1)); }
 inline float f_sum(F a) {
   const __m256 h = _mm256_add_ps(_mm512_castps512_ps256(a), upper_half(a));
@@ -64,7 +62,9 @@ inline float half_to_float(uint16_t h) { return _mm_cvtss_f32(_mm_cvtph_ps(_mm_c
 inline uint16_t float_to_half(float x) {
   return static_cast<uint16_t>(_mm_cvtsi128_si32(_mm_cvtps_ph(_mm_set_ss(x), _MM_FROUND_TO_NEAREST_INT)));
 }
-inline F f_load_f16(const uint8_t* p) { return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
+inline F f_load_f16(const uint8_t* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
 inline void f_store_f16(uint8_t* p, F a) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
 }
@@ -81,8 +81,12 @@ inline void f_store_i8(int8_t* p, F a) {
 
 // --- integer dot products -------------------------------------------------------------------------------------------
 
-struct S8 { __m256 v; };
-struct S16 { __m512 v; };
+struct S8 {
+  __m256 v;
+};
+struct S16 {
+  __m512 v;
+};
 
 inline S8 s8_load(const float* p) { return {_mm256_loadu_ps(p)}; }
 inline void s8_store(float* p, S8 s) { _mm256_storeu_ps(p, s.v); }

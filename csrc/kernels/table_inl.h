@@ -3,6 +3,7 @@
 
 #include "kernels/attention_inl.h"
 #include "kernels/elementwise_inl.h"
+#include "kernels/glu_inl.h"
 #include "kernels/matmul_float_inl.h"
 #include "kernels/matmul_inl.h"
 

@@ -11,6 +11,9 @@ extern const KernelTable kAvx2Kernels;
 extern const KernelTable kAvxVnniKernels;
 extern const KernelTable kAvx512Kernels;
 extern const KernelTable kAvx512VbmiKernels;
+#elif defined(__aarch64__)
+extern const KernelTable kNeonKernels;
+extern const KernelTable kNeonDotprodKernels;
 #endif
 
 }  // namespace les

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "kernels/unpack_scalar.h"
-#include "kernels/unpack_iq_x86.h"
 #include "kernels/unpack_x86.h"
 
 namespace les {
@@ -23,12 +22,14 @@ inline B spread_bits(uint32_t bits, int value) {
   const __m256i order = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
   const __m256i selected = _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32(static_cast<int>(bits)), order),
                                             _mm256_set1_epi64x(static_cast<long long>(0x8040201008040201ull)));
-  return _mm256_andnot_si256(_mm256_cmpeq_epi8(selected, _mm256_setzero_si256()), _mm256_set1_epi8(static_cast<char>(value)));
+  return _mm256_andnot_si256(_mm256_cmpeq_epi8(selected, _mm256_setzero_si256()),
+                             _mm256_set1_epi8(static_cast<char>(value)));
 }
 // Bit j of 32 bytes to `value` or zero.
 inline B spread_plane(const uint8_t* p, int j, int value) {
   const B selected = and_256(b_load(p), 1 << j);
-  return _mm256_andnot_si256(_mm256_cmpeq_epi8(selected, _mm256_setzero_si256()), _mm256_set1_epi8(static_cast<char>(value)));
+  return _mm256_andnot_si256(_mm256_cmpeq_epi8(selected, _mm256_setzero_si256()),
+                             _mm256_set1_epi8(static_cast<char>(value)));
 }
 
 template <int kBlockOf, int kBytesOf, Form kFormOf, int kBiasOf, Mins kMinsOf>
@@ -57,7 +58,9 @@ struct FastQ4_0 : Layout<32, 18, Form::kBiased, 8, Mins::kNone> {
 struct FastQ4_1 : Layout<32, 20, Form::kUnsigned, 0, Mins::kPer32> {
   const uint8_t* p;
   S8 scale, min;
-  static inline FastQ4_1 open(const uint8_t* p) { return {{}, p, {half_scales<20>(p)}, {negate(half_scales<20>(p + 2))}}; }
+  static inline FastQ4_1 open(const uint8_t* p) {
+    return {{}, p, {half_scales<20>(p)}, {negate(half_scales<20>(p + 2))}};
+  }
   inline B step(int j) const { return nibbles_of(p + 20 * j + 4); }
 };
 
@@ -74,7 +77,9 @@ struct FastQ5_0 : Layout<32, 22, Form::kBiased, 16, Mins::kNone> {
 struct FastQ5_1 : Layout<32, 24, Form::kUnsigned, 0, Mins::kPer32> {
   const uint8_t* p;
   S8 scale, min;
-  static inline FastQ5_1 open(const uint8_t* p) { return {{}, p, {half_scales<24>(p)}, {negate(half_scales<24>(p + 2))}}; }
+  static inline FastQ5_1 open(const uint8_t* p) {
+    return {{}, p, {half_scales<24>(p)}, {negate(half_scales<24>(p + 2))}};
+  }
   inline B step(int j) const {
     const uint8_t* at = p + 24 * j;
     return _mm256_or_si256(nibbles_of(at + 8), spread_bits(load_u32(at + 4), 16));
@@ -96,9 +101,13 @@ struct FastMXFP4 : Layout<32, 17, Form::kSigned, 0, Mins::kNone> {
 };
 
 // The 2-bit layout of Q2_K, Q3_K and TQ2_0: 32 bytes hold four groups of 32 weights.
-inline B two_bits(const uint8_t* p, int j) { return and_256(_mm256_srli_epi16(b_load(p + 32 * (j / 4)), 2 * (j % 4)), 3); }
+inline B two_bits(const uint8_t* p, int j) {
+  return and_256(_mm256_srli_epi16(b_load(p + 32 * (j / 4)), 2 * (j % 4)), 3);
+}
 // The 4-bit layout of Q4_K and Q5_K: 32 bytes hold two groups.
-inline B four_bits(const uint8_t* p, int j) { return and_256(_mm256_srli_epi16(b_load(p + 32 * (j / 2)), 4 * (j % 2)), 15); }
+inline B four_bits(const uint8_t* p, int j) {
+  return and_256(_mm256_srli_epi16(b_load(p + 32 * (j / 2)), 4 * (j % 2)), 15);
+}
 
 inline S16 scales_from_bytes(__m128i bytes, float d) {
   const __m256 factor = _mm256_set1_ps(d);
@@ -114,7 +123,9 @@ struct FastQ2_K : Layout<256, 84, Form::kUnsigned, 0, Mins::kPer16> {
     const HalfPair d = half_pair(p + 80);
     const __m128i nibble = _mm_set1_epi8(15);
     const __m128i bytes = load_128(p);
-    return {{}, p, scales_from_bytes(_mm_and_si128(bytes, nibble), d.first),
+    return {{},
+            p,
+            scales_from_bytes(_mm_and_si128(bytes, nibble), d.first),
             scales_from_bytes(_mm_and_si128(_mm_srli_epi16(bytes, 4), nibble), d.second)};
   }
   inline B step(int j) const { return two_bits(p + 16, j); }
@@ -152,7 +163,9 @@ struct FastQ5_K : Layout<256, 176, Form::kUnsigned, 0, Mins::kPer32> {
 struct FastQ6_K : Layout<256, 210, Form::kBiased, 32, Mins::kNone> {
   const uint8_t* p;
   S16 scale;
-  static inline FastQ6_K open(const uint8_t* p) { return {{}, p, scales_from_bytes(load_128(p + 192), load_half(p + 208))}; }
+  static inline FastQ6_K open(const uint8_t* p) {
+    return {{}, p, scales_from_bytes(load_128(p + 192), load_half(p + 208))};
+  }
   inline B step(int j) const {
     const B low = and_256(_mm256_srli_epi16(b_load(p + 64 * (j / 4) + 32 * (j % 2)), 4 * (j % 4 / 2)), 15);
     const B high = and_256(_mm256_srli_epi16(b_load(p + 128 + 32 * (j / 4)), 2 * (j % 4)), 3);
@@ -174,105 +187,20 @@ struct FastTQ2_0 : Layout<256, 66, Form::kBiased, 1, Mins::kNone> {
   inline B step(int j) const { return two_bits(p, j); }
 };
 
-// Eight magnitudes a point for IQ2, four for IQ3; biased by at least the largest of them.
-inline B signed_magnitudes(__m256i magnitudes, uint32_t signs, int bias) {
-  const __m256i negative = spread_bits(signs, 255);
-  const __m256i value = _mm256_sub_epi8(_mm256_xor_si256(magnitudes, negative), negative);
-  return _mm256_add_epi8(value, _mm256_set1_epi8(static_cast<char>(bias)));
-}
-inline __m256i four_points(const uint64_t* grid, const uint16_t* index) {
-  return _mm256_setr_epi64x(static_cast<long long>(grid[index[0]]), static_cast<long long>(grid[index[1]]),
-                            static_cast<long long>(grid[index[2]]), static_cast<long long>(grid[index[3]]));
-}
-inline __m256i eight_points(const uint32_t* grid, const uint16_t* index) {
-  return _mm256_i32gather_epi32(reinterpret_cast<const int*>(grid),
-                                _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(index))), 4);
-}
-
-template <int kBytes, typename Scale, Scale (*kDecode)(const uint8_t*, Points<32>&), const uint64_t* kGrid>
-struct FastIQ2 : Layout<256, kBytes, Form::kBiased, 64, Mins::kNone> {
-  Points<32> points;
-  Scale scale;
-  static inline FastIQ2 open(const uint8_t* p) {
-    FastIQ2 unit;
-    unit.scale = kDecode(p, unit.points);
-    return unit;
-  }
-  inline B step(int j) const {
-    return signed_magnitudes(four_points(kGrid, points.index + 4 * j), points.signs[j], 64);
-  }
-};
-
-template <int kBytes, S8 (*kDecode)(const uint8_t*, Points<64>&), const uint32_t* kGrid>
-struct FastIQ3 : Layout<256, kBytes, Form::kBiased, 64, Mins::kNone> {
-  Points<64> points;
-  S8 scale;
-  static inline FastIQ3 open(const uint8_t* p) {
-    FastIQ3 unit;
-    unit.scale = kDecode(p, unit.points);
-    return unit;
-  }
-  inline B step(int j) const {
-    return signed_magnitudes(eight_points(kGrid, points.index + 8 * j), points.signs[j], 64);
-  }
-};
-
-template <int kBytes, typename Scale, Scale (*kDecode)(const uint8_t*, ShiftedPoints<32>&)>
-struct FastIQ1 : Layout<256, kBytes, Form::kBiased, kIq1Bias, Mins::kNone> {
-  ShiftedPoints<32> points;
-  Scale scale;
-  static inline FastIQ1 open(const uint8_t* p) {
-    FastIQ1 unit;
-    unit.scale = kDecode(p, unit.points);
-    return unit;
-  }
-  inline B step(int j) const {
-    const __m256i shifts = _mm256_cvtepu8_epi64(_mm_cvtsi32_si128(static_cast<int>(
-        load_u32(reinterpret_cast<const uint8_t*>(points.shift) + 4 * j))));
-    const __m256i order = _mm256_setr_epi64x(0, 0x0808080808080808, 0, 0x0808080808080808);
-    return _mm256_add_epi8(four_points(kIq1Grid.points, points.index + 4 * j), _mm256_shuffle_epi8(shifts, order));
-  }
-};
-
-inline B times3(B a) { return _mm256_add_epi8(a, _mm256_add_epi8(a, a)); }
-inline B times9(B a) { return times3(times3(a)); }
-
-struct FastTQ1_0 : Layout<256, 54, Form::kBiased, 1, Mins::kNone> {
-  B digits[8];
-  S8 scale;
-  static inline FastTQ1_0 open(const uint8_t* p) {
-    // A byte times 3^n modulo 256 has digit n on top. 32 bytes give digits 0 to 4, then 16 bytes, then 4 digits of 4.
-    const B a = b_load(p);
-    const B b = times3(a);
-    const B c = times3(b);
-    const B d = times3(c);
-    const B second = _mm256_broadcastsi128_si256(load_128(p + 32));
-    const B f = _mm256_blend_epi32(second, times3(second), 0xf0);
-    const B g = times9(f);
-    const B third = _mm256_set1_epi32(static_cast<int>(load_u32(p + 48)));
-    const B tripled = _mm256_blend_epi32(third, times3(third), 0xaa);
-    const B h = _mm256_blend_epi32(tripled, times9(tripled), 0xcc);
-    return {{}, {a, b, c, d, times3(d), f, g, _mm256_blend_epi32(times9(g), h, 0xf0)}, {_mm256_set1_ps(load_half(p + 52))}};
-  }
-  inline B step(int j) const {
-    // Thirds of 256: digit 1 from 86 on, 2 from 171.
-    const B above1 = _mm256_cmpeq_epi8(_mm256_max_epu8(digits[j], _mm256_set1_epi8(86)), digits[j]);
-    const B above2 = _mm256_cmpeq_epi8(_mm256_max_epu8(digits[j], _mm256_set1_epi8(static_cast<char>(171))), digits[j]);
-    return _mm256_sub_epi8(_mm256_setzero_si256(), _mm256_add_epi8(above1, above2));
-  }
-};
-
 struct FastNVFP4 : Layout<64, 36, Form::kSigned, 0, Mins::kNone> {
   const uint8_t* p;
   S16 scale;
   static inline __m256 half_scales_of(const uint8_t* a, const uint8_t* b) {
     // Exponent and mantissa as a float's, halved as the code book asks for; without exponent there is no leading one.
-    const __m256i wide = _mm256_cvtepu8_epi32(_mm_setr_epi32(static_cast<int>(load_u32(a)), static_cast<int>(load_u32(b)), 0, 0));
-    const __m256i shifted = _mm256_slli_epi32(wide, 20);
+    const __m256i wide =
+        _mm256_cvtepu8_epi32(_mm_setr_epi32(static_cast<int>(load_u32(a)), static_cast<int>(load_u32(b)), 0, 0));
+    const __m256i exponent_mantissa = _mm256_and_si256(wide, _mm256_set1_epi32(0x7f));
+    const __m256i shifted = _mm256_slli_epi32(exponent_mantissa, 20);
     const __m256 normal = _mm256_castsi256_ps(_mm256_add_epi32(shifted, _mm256_set1_epi32(119 << 23)));
     const __m256 small = _mm256_castsi256_ps(_mm256_add_epi32(shifted, _mm256_set1_epi32(120 << 23)));
-    const __m256i is_small = _mm256_cmpgt_epi32(_mm256_set1_epi32(8), wide);
-    const __m256 value = _mm256_blendv_ps(normal, _mm256_sub_ps(small, _mm256_set1_ps(0x1p-7f)), _mm256_castsi256_ps(is_small));
+    const __m256i is_small = _mm256_cmpgt_epi32(_mm256_set1_epi32(8), exponent_mantissa);
+    const __m256 value =
+        _mm256_blendv_ps(normal, _mm256_sub_ps(small, _mm256_set1_ps(0x1p-7f)), _mm256_castsi256_ps(is_small));
     const __m256i is_nan = _mm256_cmpeq_epi32(wide, _mm256_set1_epi32(0x7f));
     return _mm256_andnot_ps(_mm256_castsi256_ps(is_nan), value);
   }
@@ -285,32 +213,6 @@ struct FastNVFP4 : Layout<64, 36, Form::kSigned, 0, Mins::kNone> {
     const B eights = _mm256_set_m128i(_mm_unpackhi_epi64(bytes, high), _mm_unpacklo_epi64(bytes, high));
     return look_up(kFp4Values, and_256(eights, 15));
   }
-};
-
-struct Avx2Types : PortableTypes {
-  using TQ1_0 = FastTQ1_0;
-  using NVFP4 = FastNVFP4;
-  using IQ2_XXS = FastIQ2<66, S8, decode_iq2_xxs, kIq2XxsGrid.points>;
-  using IQ2_XS = FastIQ2<74, S16, decode_iq2_xs, kIq2XsGrid.points>;
-  using IQ2_S = FastIQ2<82, S16, decode_iq2_s, kIq2SGrid.points>;
-  using IQ3_XXS = FastIQ3<98, decode_iq3_xxs, kIq3XxsGrid.points>;
-  using IQ3_S = FastIQ3<110, decode_iq3_s, kIq3SGrid.points>;
-  using IQ1_S = FastIQ1<50, S8, decode_iq1_s>;
-  using IQ1_M = FastIQ1<56, S16, decode_iq1_m>;
-  using Q8_0 = FastQ8_0;
-  using Q4_0 = FastQ4_0;
-  using Q4_1 = FastQ4_1;
-  using Q5_0 = FastQ5_0;
-  using Q5_1 = FastQ5_1;
-  using IQ4_NL = FastIQ4_NL;
-  using MXFP4 = FastMXFP4;
-  using Q2_K = FastQ2_K;
-  using Q3_K = FastQ3_K;
-  using Q4_K = FastQ4_K;
-  using Q5_K = FastQ5_K;
-  using Q6_K = FastQ6_K;
-  using IQ4_XS = FastIQ4_XS;
-  using TQ2_0 = FastTQ2_0;
 };
 
 }  // namespace

@@ -2,7 +2,7 @@
 // their digits spread to bytes.
 #pragma once
 
-#include "kernels/unpack_avx512.h"
+#include "kernels/unpack_iq_avx512.h"
 
 namespace les {
 namespace {
@@ -22,9 +22,7 @@ inline B look_up_codes(const uint16_t* table, B index) {
 }
 
 // The seven bits of every sign byte and their parity as the eighth; input bit 7 is ignored.
-inline B with_parity(B bits) {
-  return _mm512_gf2p8affine_epi64_epi8(bits, _mm512_set1_epi64(0x010204081020407f), 0);
-}
+inline B with_parity(B bits) { return _mm512_gf2p8affine_epi64_epi8(bits, _mm512_set1_epi64(0x010204081020407f), 0); }
 // The sign bytes of eight groups, whose words start at the given bit of 64.
 inline __m256i signs_of_words(B words, int first_bit) {
   const long long shifts = 0x0000000015'0e'07'00 + 0x01010101ll * first_bit;
@@ -78,7 +76,8 @@ inline S16 nibble_scales_vbmi(const uint8_t* p, float factor) {
   const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
   const __m128i nibbles = _mm_and_si128(_mm_unpacklo_epi8(bytes, _mm_srli_epi16(bytes, 4)), _mm_set1_epi8(15));
   const __m512i n = _mm512_cvtepu8_epi32(nibbles);
-  return {_mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_add_epi32(n, n), _mm512_set1_epi32(1))), f_set(factor))};
+  return {
+      _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_add_epi32(n, n), _mm512_set1_epi32(1))), f_set(factor))};
 }
 
 struct VbmiIQ2_XXS : VbmiIQ2<66, S8> {
@@ -110,7 +109,8 @@ struct VbmiIQ2_S : VbmiIQ2<82, S16> {
     // Each of eight bytes has bits 8 and 9 of four indices.
     const B bytes = _mm512_cvtepu8_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p + 66)));
     const B high = _mm512_multishift_epi64_epi8(_mm512_set1_epi64(0x0600040002000000), bytes);
-    const B index = _mm512_ternarylogic_epi64(high, _mm512_set1_epi16(0x300), _mm512_cvtepu8_epi16(load_256(p + 2)), 0xea);
+    const B index =
+        _mm512_ternarylogic_epi64(high, _mm512_set1_epi16(0x300), _mm512_cvtepu8_epi16(load_256(p + 2)), 0xea);
     VbmiIQ2_S unit;
     unit.codes = look_up_codes<1024>(kIq2SCodes, index);
     store_ymm(unit.signs, load_256(p + 34));
@@ -125,7 +125,8 @@ struct VbmiIQ3_XXS : Layout<256, 98, Form::kBiased, kGridBias, Mins::kNone> {
   S8 scale;
   static inline VbmiIQ3_XXS open(const uint8_t* p) {
     VbmiIQ3_XXS unit;
-    for (int i = 0; i < 2; ++i) unit.codes[i] = look_up_codes<256>(kIq3XxsCodes, _mm512_cvtepu8_epi16(load_256(p + 2 + 32 * i)));
+    for (int i = 0; i < 2; ++i)
+      unit.codes[i] = look_up_codes<256>(kIq3XxsCodes, _mm512_cvtepu8_epi16(load_256(p + 2 + 32 * i)));
     const __m256i words = load_256(p + 66);
     store_ymm(unit.signs, signs_of_words(_mm512_cvtepu32_epi64(words), 0));
     unit.scale = {top_scales(words, load_half(p) * 0.25f)};
@@ -150,7 +151,8 @@ struct VbmiIQ3_S : Layout<256, 110, Form::kBiased, kGridBias, Mins::kNone> {
     return unit;
   }
   inline B step(int j) const {
-    return signed_values(kIq3STable, spread_base8(codes[j / 2], j % 2), reinterpret_cast<const uint32_t*>(p + 74 + 8 * j));
+    return signed_values(kIq3STable, spread_base8(codes[j / 2], j % 2),
+                         reinterpret_cast<const uint32_t*>(p + 74 + 8 * j));
   }
 };
 

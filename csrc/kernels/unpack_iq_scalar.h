@@ -28,7 +28,8 @@ inline void unpack_iq2_xxs(const uint8_t* p, RawUnit& out) {
     const uint8_t* at = p + 2 + 8 * g;
     const uint32_t signs = load_u32(at + 4);
     out.scale[g] = d * static_cast<float>(2 * (signs >> 28) + 1);
-    for (int i = 0; i < 4; ++i) put_point<8>(out.w + 32 * g + 8 * i, kIq2XxsGrid.points[at[i]], even_signs(signs >> (7 * i)));
+    for (int i = 0; i < 4; ++i)
+      put_point<8>(out.w + 32 * g + 8 * i, kIq2XxsGrid.points[at[i]], even_signs(signs >> (7 * i)));
   }
 }
 
@@ -71,7 +72,8 @@ inline void unpack_iq3_s(const uint8_t* p, RawUnit& out) {
     out.scale[g] = d * static_cast<float>(2 * (p[106 + g / 2] >> (g % 2 * 4) & 15) + 1);
     for (int i = 0; i < 8; ++i) {
       const uint32_t index = p[2 + 8 * g + i] | static_cast<uint32_t>(p[66 + g] >> i & 1) << 8;
-      put_point<4>(out.w + 32 * g + 4 * i, kIq3SGrid.points[index], static_cast<uint32_t>(p[74 + 4 * g + i / 2]) >> (i % 2 * 4));
+      put_point<4>(out.w + 32 * g + 4 * i, kIq3SGrid.points[index],
+                   static_cast<uint32_t>(p[74 + 4 * g + i / 2]) >> (i % 2 * 4));
     }
   }
 }

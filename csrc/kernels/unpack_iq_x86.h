@@ -47,7 +47,8 @@ inline __m256 top_scales(__m256i words, float factor) { return odd_scales(_mm256
 // The nibbles of four bytes, lower first.
 inline __m256i eight_nibbles(uint32_t bytes) {
   const __m256i all = _mm256_set1_epi32(static_cast<int>(bytes));
-  return _mm256_and_si256(_mm256_srlv_epi32(all, _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28)), _mm256_set1_epi32(15));
+  return _mm256_and_si256(_mm256_srlv_epi32(all, _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28)),
+                          _mm256_set1_epi32(15));
 }
 
 inline S8 decode_iq2_xxs(const uint8_t* p, Points<32>& out) {
@@ -107,7 +108,8 @@ inline S8 decode_iq3_xxs(const uint8_t* p, Points<64>& out) {
 
 // Bit 8 of 16 indices.
 inline __m256i one_high_bit(uint16_t bits) {
-  const __m256i select = _mm256_setr_epi16(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, -32768);
+  const __m256i select =
+      _mm256_setr_epi16(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, -32768);
   const __m256i selected = _mm256_and_si256(_mm256_set1_epi16(static_cast<short>(bits)), select);
   return _mm256_and_si256(_mm256_cmpeq_epi16(selected, select), _mm256_set1_epi16(256));
 }
@@ -141,7 +143,8 @@ inline S8 decode_iq1_s(const uint8_t* p, ShiftedPoints<32>& out) {
   store_ymm(out.index + 16, _mm256_or_si256(widen_bytes(p + 18), three_high_bits(_mm_unpackhi_epi16(high, high))));
   const __m256i words = _mm256_cvtepu16_epi32(high);
   const __m256i is_down = _mm256_srai_epi32(_mm256_slli_epi32(words, 16), 31);
-  store_ymm(out.shift, _mm256_add_epi8(_mm256_and_si256(is_down, _mm256_set1_epi8(-2)), _mm256_set1_epi8(kIq1Bias + 1)));
+  store_ymm(out.shift,
+            _mm256_add_epi8(_mm256_and_si256(is_down, _mm256_set1_epi8(-2)), _mm256_set1_epi8(kIq1Bias + 1)));
   return {odd_scales(_mm256_and_si256(_mm256_srli_epi32(words, 12), _mm256_set1_epi32(7)), load_half(p) * 0.125f)};
 }
 

@@ -71,14 +71,16 @@ inline __m128i q3_k_scales(const uint8_t* p) {
   const uint32_t s1 = (b & 0x0f0f0f0fu) | (c << 2 & 0x30303030u);
   const uint32_t s2 = (a >> 4 & 0x0f0f0f0fu) | (c & 0x30303030u);
   const uint32_t s3 = (b >> 4 & 0x0f0f0f0fu) | (c >> 2 & 0x30303030u);
-  const __m128i packed = _mm_setr_epi32(static_cast<int>(s0), static_cast<int>(s1), static_cast<int>(s2), static_cast<int>(s3));
+  const __m128i packed =
+      _mm_setr_epi32(static_cast<int>(s0), static_cast<int>(s1), static_cast<int>(s2), static_cast<int>(s3));
   return _mm_sub_epi8(packed, _mm_set1_epi8(32));
 }
 
 inline __m256 iq4_xs_scales(const uint8_t* p) {
   const __m256i low = _mm256_srlv_epi32(_mm256_set1_epi32(static_cast<int>(load_u32(p + 4))),
                                         _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28));
-  const __m256i high = _mm256_srlv_epi32(_mm256_set1_epi32(load_u16(p + 2)), _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14));
+  const __m256i high =
+      _mm256_srlv_epi32(_mm256_set1_epi32(load_u16(p + 2)), _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14));
   const __m256i bits = _mm256_or_si256(_mm256_and_si256(low, _mm256_set1_epi32(15)),
                                        _mm256_slli_epi32(_mm256_and_si256(high, _mm256_set1_epi32(3)), 4));
   const __m256 scales = _mm256_cvtepi32_ps(_mm256_sub_epi32(bits, _mm256_set1_epi32(32)));

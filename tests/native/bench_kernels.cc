@@ -1,5 +1,6 @@
 // Speed of the matrix products. Decode: GB/s of weights read from memory by N threads, beside plain reading. Prefill:
-// GFLOP/s of one matrix in cache at several widths. Usage: bench_kernels [--threads N] [--isa NAME] [--type NAME] [--f32]
+// GFLOP/s of one matrix in cache at several widths. Usage: bench_kernels [--threads N] [--isa NAME] [--type NAME]
+// [--f32]
 #include <algorithm>
 #include <barrier>
 #include <chrono>
@@ -20,9 +21,7 @@ namespace {
 constexpr size_t kMatrixBytes = 256ull << 20;  // a thread's share is far above every cache
 constexpr int kIn = 2048;
 
-double seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 // The best time of `rounds` runs of body(thread) on all threads at once.
 template <typename Body>
@@ -82,7 +81,8 @@ void bench_type(const KernelTable& table, const TestType& type, const char* name
   const int n_distinct = 256;
   fill_test_blocks(type, data, n_distinct * row_bytes / static_cast<size_t>(type.block_bytes), random);
   for (int r = n_distinct; r < n_rows; ++r) {
-    std::memcpy(data + static_cast<size_t>(r) * row_bytes, data + static_cast<size_t>(r % n_distinct) * row_bytes, row_bytes);
+    std::memcpy(data + static_cast<size_t>(r) * row_bytes, data + static_cast<size_t>(r % n_distinct) * row_bytes,
+                row_bytes);
   }
   std::vector<float> y(static_cast<size_t>(n_rows));
   const ActivationBuffer x(table, kIn, 512, kIn, random);
@@ -97,7 +97,8 @@ void bench_type(const KernelTable& table, const TestType& type, const char* name
     bandwidth = std::max(bandwidth, read_bandwidth(data, options.n_threads, 2));
     const double now = best_time(options.n_threads, 2, [&](int t) {
       for (int r = share * t; r < share * (t + 1); r += kCallRows) {
-        matmul(data + static_cast<size_t>(r) * row_bytes, row_bytes, std::min(kCallRows, share * (t + 1) - r), one, y.data() + r, 0);
+        matmul(data + static_cast<size_t>(r) * row_bytes, row_bytes, std::min(kCallRows, share * (t + 1) - r), one,
+               y.data() + r, 0);
       }
     });
     time = std::min(time, now);
@@ -129,8 +130,9 @@ int run(const Options& options) {
   Result<Buffer> buffer = make_buffer(kMatrixBytes);
   if (!buffer.is_ok()) return 1;
   std::memset(buffer->data(), 1, kMatrixBytes);
-  std::printf("isa %s, %d threads, rows of %d; one column: GB/s of weights, of plain reading; then GFLOP/s by columns\n",
-              table->isa, options.n_threads, kIn);
+  std::printf(
+      "isa %s, %d threads, rows of %d; one column: GB/s of weights, of plain reading; then GFLOP/s by columns\n",
+      table->isa, options.n_threads, kIn);
   std::vector<TestType> types = all_test_types();
   types.push_back({QType::kF16, 1, 2, {0, -1}});
   types.push_back({QType::kBF16, 1, 2, {0, -1}});

@@ -48,6 +48,8 @@ TEST_CASE("tables are offered only where the processor has their instructions") 
   CHECK((kernels_named("avxvnni") != nullptr) == cpu.avxvnni);
   CHECK((kernels_named("avx512") != nullptr) == cpu.avx512);
   CHECK((kernels_named("avx512vbmi") != nullptr) == cpu.avx512vbmi);
+  CHECK((kernels_named("neon") != nullptr) == cpu.neon);
+  CHECK((kernels_named("neon_dotprod") != nullptr) == cpu.dotprod);
 }
 
 TEST_CASE("every usable table passes the self-test") {

@@ -25,12 +25,18 @@ void for_tables(Body body) {
 
 double activation(Act act, double x) {
   switch (act) {
-    case Act::kSilu: return x / (1.0 + std::exp(-x));
-    case Act::kGelu: return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
-    case Act::kGeluTanh: return 0.5 * x * (1.0 + std::tanh(std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x)));
-    case Act::kRelu: return std::max(x, 0.0);
-    case Act::kReluSquared: return x > 0.0 ? x * x : 0.0;
-    case Act::kSwigluOai: return std::min(x, 7.0) / (1.0 + std::exp(-1.702 * std::min(x, 7.0)));
+    case Act::kSilu:
+      return x / (1.0 + std::exp(-x));
+    case Act::kGelu:
+      return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
+    case Act::kGeluTanh:
+      return 0.5 * x * (1.0 + std::tanh(std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x)));
+    case Act::kRelu:
+      return std::max(x, 0.0);
+    case Act::kReluSquared:
+      return x > 0.0 ? x * x : 0.0;
+    case Act::kSwigluOai:
+      return std::min(x, 7.0) / (1.0 + std::exp(-1.702 * std::min(x, 7.0)));
   }
   return 0.0;
 }
@@ -127,7 +133,8 @@ TEST_CASE("activations are quantised to the nearest even multiple of a 127th of 
     TestRandom random = {5};
     constexpr int kBlocks = 33;
     Guarded x(kBlocks * kActBlock * sizeof(float));
-    for (int i = 0; i < kBlocks * kActBlock; ++i) x.as<float>()[i] = random.uniform(-2.0f, 2.0f) * (i % 64 < 32 ? 1.0f : 1e-3f);
+    for (int i = 0; i < kBlocks * kActBlock; ++i)
+      x.as<float>()[i] = random.uniform(-2.0f, 2.0f) * (i % 64 < 32 ? 1.0f : 1e-3f);
     Guarded q8(kBlocks * kActBlock);
     Guarded scale(kBlocks * sizeof(float));
     Guarded sum(kBlocks * sizeof(float));
@@ -154,7 +161,9 @@ TEST_CASE("cache rows keep their values within the precision of their type") {
     for (const int n : {32, 64, 160}) {
       const std::vector<float> x = random_floats(static_cast<size_t>(n), -3.0f, 3.0f, random);
       for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kQ8_0}) {
-        const size_t bytes = type == KvType::kF32 ? 4 * x.size() : type == KvType::kF16 ? 2 * x.size() : x.size() / 32 * 34;
+        const size_t bytes = type == KvType::kF32   ? 4 * x.size()
+                             : type == KvType::kF16 ? 2 * x.size()
+                                                    : x.size() / 32 * 34;
         Guarded row(bytes);
         Guarded back(x.size() * sizeof(float));
         table.store_kv(x.data(), n, type, row.as());
@@ -186,7 +195,8 @@ TEST_CASE("halves are rounded to nearest even over their whole range") {
       const uint32_t bits = random.bits() << 16 ^ random.bits();
       float x;
       std::memcpy(&x, &bits, sizeof(x));
-      if (i % 2 == 0) x = std::ldexp(1.0f + static_cast<float>(bits & 0xfff) / 4096.0f, static_cast<int>(bits >> 12 & 63) - 40);
+      if (i % 2 == 0)
+        x = std::ldexp(1.0f + static_cast<float>(bits & 0xfff) / 4096.0f, static_cast<int>(bits >> 12 & 63) - 40);
       uint16_t a = 0;
       uint16_t b = 0;
       scalar.store_kv(&x, 1, KvType::kF16, reinterpret_cast<uint8_t*>(&a));
@@ -217,14 +227,17 @@ TEST_CASE("norm, softmax, sums and dot agree with double for every length") {
       CAPTURE(n);
       table.rms_norm(x.data(), w.data(), n, 1e-5f, out);
       for (size_t i = 0; i < size; ++i) {
-        CHECK(static_cast<double>(out[i]) == doctest::Approx(static_cast<double>(x[i]) * norm * static_cast<double>(w[i])).epsilon(1e-6));
+        CHECK(static_cast<double>(out[i]) ==
+              doctest::Approx(static_cast<double>(x[i]) * norm * static_cast<double>(w[i])).epsilon(1e-6));
       }
       table.rms_norm(x.data(), nullptr, n, 1e-5f, out);
-      CHECK(static_cast<double>(out[size - 1]) == doctest::Approx(static_cast<double>(x[size - 1]) * norm).epsilon(1e-6));
+      CHECK(static_cast<double>(out[size - 1]) ==
+            doctest::Approx(static_cast<double>(x[size - 1]) * norm).epsilon(1e-6));
       std::copy(x.begin(), x.end(), out);
       table.softmax(out, n);
       for (size_t i = 0; i < size; ++i) {
-        CHECK(static_cast<double>(out[i]) == doctest::Approx(std::exp(static_cast<double>(x[i])) / total).epsilon(2e-6));
+        CHECK(static_cast<double>(out[i]) ==
+              doctest::Approx(std::exp(static_cast<double>(x[i])) / total).epsilon(2e-6));
       }
       std::copy(x.begin(), x.end(), out);
       table.add(w.data(), n, out);
@@ -243,8 +256,8 @@ TEST_CASE("attention agrees with double for every cache type, head count and dim
     TestRandom random = {10};
     for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kQ8_0}) {
       for (const auto& [n_heads, dim_k, dim_v, begin, end] :
-           {std::array{1, 32, 32, 0, 1}, std::array{4, 64, 64, 0, 17}, std::array{7, 96, 128, 5, 70}, std::array{8, 192, 160, 1, 33},
-            std::array{3, 40, 20, 0, 9}}) {
+           {std::array{1, 32, 32, 0, 1}, std::array{4, 64, 64, 0, 17}, std::array{7, 96, 128, 5, 70},
+            std::array{8, 192, 160, 1, 33}, std::array{3, 40, 20, 0, 9}}) {
         if (type == KvType::kQ8_0 && dim_k % 32 != 0) continue;
         for (const bool has_sinks : {false, true}) {
           const float softcap = has_sinks ? 5.0f : 0.0f;
@@ -309,7 +322,8 @@ TEST_CASE("attention agrees with double for every cache type, head count and dim
             for (int i = 0; i < dim_v; ++i) {
               double want = 0.0;
               for (int p = 0; p < n; ++p) {
-                want += weights[static_cast<size_t>(p)] / total * static_cast<double>(v_back[static_cast<size_t>((begin + p) * dim_v + i)]);
+                want += weights[static_cast<size_t>(p)] / total *
+                        static_cast<double>(v_back[static_cast<size_t>((begin + p) * dim_v + i)]);
               }
               CHECK(std::fabs(static_cast<double>(out.as<float>()[h * dim_v + i]) - want) < 5e-6);
             }
@@ -330,8 +344,9 @@ TEST_CASE("a head's result does not depend on the heads beside it") {
     std::vector<float> together(kHeads * kDim);
     std::vector<float> alone(kHeads * kDim);
     const uint8_t* cache = reinterpret_cast<const uint8_t*>(kv.data());
-    AttentionArgs args = {q.data(), kDim, kHeads, kDim, kDim, cache, cache, kDim * 4, kDim * 4, KvType::kF32, KvType::kF32,
-                          0, kPositions, 0.2f, 0.0f, nullptr, scores.data(), together.data(), kDim};
+    AttentionArgs args = {
+        q.data(),     kDim, kHeads,     kDim, kDim, cache,   cache,         kDim * 4,        kDim * 4, KvType::kF32,
+        KvType::kF32, 0,    kPositions, 0.2f, 0.0f, nullptr, scores.data(), together.data(), kDim};
     table.attention(args);
     for (int h = 0; h < kHeads; ++h) {
       args.q = q.data() + h * kDim;
@@ -363,7 +378,8 @@ TEST_CASE("the delta rule agrees with double") {
       CHECK((state.is_intact() && out.is_intact()));
       for (size_t r = 0; r < n_value; ++r) {
         double known = 0.0;
-        for (size_t i = 0; i < n_key; ++i) known += (want[r * n_key + i] *= static_cast<double>(0.9f)) * static_cast<double>(k[i]);
+        for (size_t i = 0; i < n_key; ++i)
+          known += (want[r * n_key + i] *= static_cast<double>(0.9f)) * static_cast<double>(k[i]);
         const double change = static_cast<double>(0.3f) * (static_cast<double>(v[r]) - known);
         double result = 0.0;
         for (size_t i = 0; i < n_key; ++i) {

@@ -47,7 +47,8 @@ struct Weights {
       if (type.type == QType::kF16) {
         kernels_named("scalar")->store_kv(&value, 1, KvType::kF16, row + at);
       } else {
-        std::memcpy(row + at, reinterpret_cast<const uint8_t*>(&value) + (4 - type.block_bytes), static_cast<size_t>(type.block_bytes));
+        std::memcpy(row + at, reinterpret_cast<const uint8_t*>(&value) + (4 - type.block_bytes),
+                    static_cast<size_t>(type.block_bytes));
       }
     }
   }
@@ -83,15 +84,17 @@ void check_product(MatmulFn fn, bool uses_q8, const Weights& w, int n_rows, cons
       double magnitude = 0.0;
       for (int i = 0; i < x.n_in; ++i) {
         const size_t at = static_cast<size_t>(c) * x.ld + static_cast<size_t>(i);
-        const double value = uses_q8 ? static_cast<double>(x.scale[at / kActBlock]) * x.q8[at] : static_cast<double>(x.f32[at]);
-        const double term = value * static_cast<double>(w.values[static_cast<size_t>((kMaxRows - n_rows + r) * x.n_in + i)]);
+        const double value =
+            uses_q8 ? static_cast<double>(x.scale[at / kActBlock]) * x.q8[at] : static_cast<double>(x.f32[at]);
+        const double term =
+            value * static_cast<double>(w.values[static_cast<size_t>((kMaxRows - n_rows + r) * x.n_in + i)]);
         want += term;
         magnitude += std::fabs(term);
       }
       const double got = static_cast<double>(out[static_cast<size_t>(c) * ldy + static_cast<size_t>(r)]);
       // Types with minima subtract sums that are larger than their terms.
-      REQUIRE_MESSAGE(std::fabs(got - want) <= 1e-6 * magnitude + 1e-12, "row " << r << " column " << c << ": " << got
-                                                                                << " instead of " << want);
+      REQUIRE_MESSAGE(std::fabs(got - want) <= 1e-6 * magnitude + 1e-12,
+                      "row " << r << " column " << c << ": " << got << " instead of " << want);
     }
     if (c + 1 < x.n_cols) CHECK(out[ldy * static_cast<size_t>(c) + static_cast<size_t>(n_rows)] == 4711.0f);
   }
@@ -148,7 +151,8 @@ TEST_CASE("a column has the same bits alone, beside others, and in any number of
       fill_test_blocks(type, w.data(), w.size() / static_cast<size_t>(type.block_bytes), random);
     }
     const ActivationBuffer x(table, n_in, kCols, static_cast<size_t>(padded(n_in)), random);
-    for (const MatmulFn fn : {table.matmul[static_cast<size_t>(type.type)], table.matmul_f32[static_cast<size_t>(type.type)]}) {
+    for (const MatmulFn fn :
+         {table.matmul[static_cast<size_t>(type.type)], table.matmul_f32[static_cast<size_t>(type.type)]}) {
       std::vector<float> whole(kRows * kCols);
       fn(w.data(), row_bytes, kRows, x.view, whole.data(), kRows);
       const auto check = [&](int first_row, int n_rows, int first_col, int n_cols) {
@@ -160,7 +164,8 @@ TEST_CASE("a column has the same bits alone, beside others, and in any number of
         part.sum += at / kActBlock;
         part.n_cols = n_cols;
         std::vector<float> y(static_cast<size_t>(n_rows * n_cols));
-        fn(w.data() + static_cast<size_t>(first_row) * row_bytes, row_bytes, n_rows, part, y.data(), static_cast<size_t>(n_rows));
+        fn(w.data() + static_cast<size_t>(first_row) * row_bytes, row_bytes, n_rows, part, y.data(),
+           static_cast<size_t>(n_rows));
         int n_different = 0;
         for (int c = 0; c < n_cols; ++c) {
           n_different += std::memcmp(&y[static_cast<size_t>(c * n_rows)],

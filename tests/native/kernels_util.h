@@ -36,7 +36,8 @@ class Guarded {
     const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
     inner_bytes_ = (size_bytes + page - 1) / page * page;
     mapped_bytes_ = inner_bytes_ + 2 * page;
-    base_ = static_cast<uint8_t*>(mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    base_ =
+        static_cast<uint8_t*>(mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     std::memset(base_ + page, kFill, inner_bytes_);
     mprotect(base_, page, PROT_NONE);
     mprotect(base_ + page + inner_bytes_, page, PROT_NONE);
@@ -84,8 +85,8 @@ struct ActivationBuffer {
       const size_t at = static_cast<size_t>(c) * ld;
       float* x = f32.as<float>() + at;
       for (int i = 0; i < n_in; ++i) x[i] = random.uniform(-1.0f, 1.0f);
-      table.quantize_activations(x, n_in / kActBlock * kActBlock, q8.as<int8_t>() + at, scale.as<float>() + at / kActBlock,
-                                 sum.as<float>() + at / kActBlock);
+      table.quantize_activations(x, n_in / kActBlock * kActBlock, q8.as<int8_t>() + at,
+                                 scale.as<float>() + at / kActBlock, sum.as<float>() + at / kActBlock);
     }
     view = {f32.as<float>(), q8.as<int8_t>(), scale.as<float>(), sum.as<float>(), ld, n_in, n_cols};
   }
