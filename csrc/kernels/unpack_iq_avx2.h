@@ -13,15 +13,6 @@ inline B signed_magnitudes(__m256i magnitudes, uint32_t signs, int bias) {
   const __m256i value = _mm256_sub_epi8(_mm256_xor_si256(magnitudes, negative), negative);
   return _mm256_add_epi8(value, _mm256_set1_epi8(static_cast<char>(bias)));
 }
-inline __m256i four_points(const uint64_t* grid, const uint16_t* index) {
-  return _mm256_setr_epi64x(static_cast<long long>(grid[index[0]]), static_cast<long long>(grid[index[1]]),
-                            static_cast<long long>(grid[index[2]]), static_cast<long long>(grid[index[3]]));
-}
-inline __m256i eight_points(const uint32_t* grid, const uint16_t* index) {
-  return _mm256_i32gather_epi32(reinterpret_cast<const int*>(grid),
-                                _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(index))), 4);
-}
-
 template <int kBytes, typename Scale, Scale (*kDecode)(const uint8_t*, Points<32>&), const uint64_t* kGrid>
 struct FastIQ2 : Layout<256, kBytes, Form::kBiased, 64, Mins::kNone> {
   Points<32> points;

@@ -12,16 +12,11 @@ inline B signed_magnitudes(B magnitudes, const uint32_t* signs, int bias) {
   const __mmask64 negative = load_u64(reinterpret_cast<const uint8_t*>(signs));
   return _mm512_mask_sub_epi8(_mm512_add_epi8(middle, magnitudes), negative, middle, magnitudes);
 }
-inline __m256i four_points(const uint64_t* grid, const uint16_t* index) {
-  return _mm256_setr_epi64x(static_cast<long long>(grid[index[0]]), static_cast<long long>(grid[index[1]]),
-                            static_cast<long long>(grid[index[2]]), static_cast<long long>(grid[index[3]]));
-}
 inline B eight_points(const uint64_t* grid, const uint16_t* index) {
   return join_256(four_points(grid, index), four_points(grid, index + 4));
 }
 inline B sixteen_points(const uint32_t* grid, const uint16_t* index) {
-  return _mm512_i32gather_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(index))),
-                                grid, 4);
+  return join_256(eight_points(grid, index), eight_points(grid, index + 8));
 }
 
 template <int kBytes, typename Scale, Scale (*kDecode)(const uint8_t*, Points<32>&), const uint64_t* kGrid>
