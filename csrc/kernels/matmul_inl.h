@@ -32,7 +32,7 @@ inline void gemv_rows(const uint8_t* w, const RowShape& shape, int n_behind, con
     for (size_t line = 0; line < kRows * kUnitBytes<T>; line += 64) prefetch(ahead + line);
     ahead += kRows * kUnitBytes<T>;
     const Column now = advance(x, u);
-    unit_product<T, kRows, 1>(at, shape.row_bytes, &now, acc, 1, T::kBias);
+    unit_rows<T, kRows>(at, shape.row_bytes, now, acc);
   }
   if (shape.tail_groups > 0) {
     constexpr size_t kPadded = (kUnitBytes<T> + 63) / 64 * 64;
@@ -43,7 +43,7 @@ inline void gemv_rows(const uint8_t* w, const RowShape& shape, int n_behind, con
       std::memcpy(padded + static_cast<size_t>(r) * kPadded, w + static_cast<size_t>(r) * shape.row_bytes + whole_bytes,
                   static_cast<size_t>(shape.tail_groups * kActBlock / T::kBlock) * T::kBlockBytes);
     }
-    unit_product<T, kRows, 1>(padded, kPadded, &x_tail, acc, 1, T::kBias);
+    unit_rows<T, kRows>(padded, kPadded, x_tail, acc);
   }
   for (int r = 0; r < kRows; ++r) y[r] = f_sum(acc[r]);
 }
