@@ -14,7 +14,6 @@ SLICE_ALIGNMENT = 64
 SLICES = ("gate", "up", "down")
 NO_TYPE = 0xFFFFFFFF
 EXPERT_SUFFIXES = ("ffn_gate_exps.weight", "ffn_up_exps.weight", "ffn_down_exps.weight", "ffn_gate_up_exps.weight")
-OWN_KEYS = ("les.",)
 
 
 @dataclass(frozen=True)
@@ -100,6 +99,8 @@ def plan_file(source: GgufFile, types: dict[int, dict[str, str]] | None = None) 
     metadata.append(("general.alignment", ("u32", None), RECORD_ALIGNMENT))
     metadata.append(("les.version", ("u32", None), FORMAT_VERSION))
     metadata.append(("les.source_alignment", ("u32", None), source.alignment_bytes))
+    fused = [int(t.name.split(".")[1]) for t in source.tensors if t.name.endswith("ffn_gate_up_exps.weight")]
+    metadata.append(("les.fused_layers", ("array", "u32"), fused))
     layout = FileLayout(metadata, layers, trunk)
     at = 0
     for tensor in trunk:

@@ -194,14 +194,15 @@ def _unpacked_tensors(gguf: GgufFile, alignment: int) -> list[tuple[TensorEntry,
     for t in gguf.tensors:
         if not t.name.endswith(".experts"):
             add(t.name, qtype_info(t.type)[0], t.shape, [(t.file_idx, t.offset_bytes, t.size_bytes)])
+    fused = set(gguf.metadata.get("les.fused_layers", []))
     for layer in gguf.expert_layers:
-        for name in SLICE_NAMES:
-            s = layer.slices.get(name)
-            if s is None:
-                continue
+        groups = [("gate", "up"), ("down",)] if layer.layer in fused else [(n,) for n in SLICE_NAMES if n in layer.slices]
+        for names in groups:
+            slices = [layer.slices[n] for n in names]
             ranges = []
             for expert in range(layer.n_expert):
                 file_idx, offset, _, _ = layer.extents(expert)[0]
-                ranges.append((file_idx, offset + s["offset_bytes"], s["size_bytes"]))
-            add(f"blk.{layer.layer}.ffn_{name}_exps.weight", qtype_info(s["type"])[0], (s["n_in"], s["n_out"], layer.n_expert), ranges)
+                ranges += [(file_idx, offset + s["offset_bytes"], s["size_bytes"]) for s in slices]
+            shape = (slices[0]["n_in"], sum(s["n_out"] for s in slices), layer.n_expert)
+            add(f"blk.{layer.layer}.ffn_{'_'.join(names)}_exps.weight", qtype_info(slices[0]["type"])[0], shape, ranges)
     return plan

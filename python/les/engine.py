@@ -1,0 +1,273 @@
+"""Models and sessions: what `import les` gives to programs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from les import _core
+from les._core import Tokenizer
+from les.chat_template import CHATML, ChatTemplate, Message
+from les.errors import InvalidArgumentError
+from les.generate import GenerationResult, StopRules, TextStream
+from les.sampler import SamplingParams
+from les.sizes import parse_size
+
+Prompt = str | Sequence[Message] | Sequence[int]
+Progress = Callable[[int, int], None]
+
+
+class Session:
+    """One timeline of tokens and what the model remembers of them. One thread at a time."""
+
+    def __init__(self, core: _core.Session, model: Model) -> None:
+        self._core, self._model = core, model
+        self.is_streaming = False
+
+    @property
+    def position(self) -> int:
+        """Tokens so far."""
+        return self._core.position
+
+    @property
+    def tokens(self) -> list[int]:
+        return self._core.tokens
+
+    def eval(self, tokens: Sequence[int], all_logits: bool = False) -> npt.NDArray[np.float32]:
+        """Feeds tokens; logits [n or 1, n_vocab] after each, or after the last. On any error the session is as before."""
+        return self._core.eval(tokens, all_logits)
+
+    def sync(self, tokens: Sequence[int]) -> npt.NDArray[np.float32]:
+        """Makes the session hold exactly these tokens, computing only what is new; logits [1, n_vocab] after the last."""
+        held = self._core.tokens
+        common = 0
+        limit = min(len(held), len(tokens) - 1)  # the last token is computed in any case: its logits are wanted
+        while common < limit and held[common] == tokens[common]:
+            common += 1
+        self._core.rewind(common)
+        return self._core.eval(list(tokens[common:]))
+
+    def routing(self) -> npt.NDArray[np.int32]:
+        """Experts chosen in the last eval: [MoE layers, n, experts used], highest score first."""
+        return self._core.routing()
+
+    def rewind(self, n: int) -> None:
+        """Keeps the first n tokens."""
+        self._core.rewind(n)
+
+    def cancel(self) -> None:
+        """From another thread: a running eval raises CancelledError."""
+        self._core.cancel()
+
+    def save(self, path: str | Path) -> None:
+        """Writes tokens and state to a file, atomically; load continues bit for bit."""
+        self._core.save(str(path))
+
+    def load(self, path: str | Path) -> None:
+        """Replaces tokens and state by a saved session's, made with the same model and kv_type."""
+        self._core.load(str(path))
+
+    def close(self) -> None:
+        self._core.close()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Model:
+    """A loaded model. Threads take turns; two models in one process are independent. Use as a context manager, or close."""
+
+    def __init__(self, path: str, core: _core.Engine) -> None:
+        self.path = path
+        self._core = core
+        self._lock = threading.RLock()
+        self._session: Session | None = None
+        self._template: ChatTemplate | None = None
+        self.tokenizer: Tokenizer = core.tokenizer
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<les.Model {self.path!r}>"
+
+    @property
+    def architecture(self) -> str:
+        return self._core.architecture
+
+    @property
+    def context(self) -> int:
+        """Tokens that a session can hold."""
+        return self._core.context
+
+    @property
+    def n_vocab(self) -> int:
+        return self._core.n_vocab
+
+    @property
+    def moe_layers(self) -> list[int]:
+        return self._core.moe_layers
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        return self._core.metadata
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        """The memory plan in force; keys as of les.plan."""
+        return self._core.plan
+
+    def stats(self) -> dict[str, Any]:
+        """Counters since loading: tokens, hits, bytes read, stalls, per layer; see docs/python-api.md."""
+        return self._core.stats()
+
+    def reset_stats(self) -> None:
+        self._core.reset_stats()
+
+    def set_memory(self, memory: str | int | None) -> None:
+        """Changes the budget; sessions keep their state. Raises BudgetError below the floor."""
+        self._core.set_memory(parse_size(memory))
+
+    def session(self) -> Session:
+        """A new timeline. Its memory comes out of the expert cache."""
+        return Session(self._core.session(), self)
+
+    def close(self) -> None:
+        """Frees everything, after what runs in other threads has been stopped. Twice is fine."""
+        session = self._session
+        if session is not None:
+            session.cancel()
+        with self._lock:
+            if self._session is not None:
+                self._session.close()
+                self._session = None
+            self._core.close()
+
+    # --- prompts ---------------------------------------------------------------------------------
+
+    @property
+    def has_chat_template(self) -> bool:
+        return "tokenizer.chat_template" in self.metadata
+
+    @property
+    def chat_template(self) -> ChatTemplate:
+        """The model's own template; ChatML where the file has none."""
+        if self._template is None:
+            source = self.metadata.get("tokenizer.chat_template", CHATML)
+            self._template = ChatTemplate(source, self.tokenizer)
+        return self._template
+
+    def apply_chat_template(self, messages: Sequence[Message], *, template: str | None = None, **variables: Any) -> list[int]:
+        """Token ids of a chat up to where the assistant speaks. variables go to the template (tools, enable_thinking)."""
+        chosen = ChatTemplate(template, self.tokenizer) if template is not None else self.chat_template
+        return chosen.encode(chosen.render(messages, **variables))
+
+    def encode_prompt(self, prompt: Prompt, *, raw: bool = False, system: str | None = None, template: str | None = None,
+                      template_variables: Mapping[str, Any] | None = None) -> list[int]:
+        """Token ids of any kind of prompt: text, messages or tokens. Text becomes a user message where the model has a
+        chat template, unless raw."""
+        if isinstance(prompt, str):
+            if raw or (not self.has_chat_template and template is None and system is None):
+                ids = self.tokenizer.encode(prompt, special=True)
+                if not ids and self.tokenizer.bos is not None:
+                    return [self.tokenizer.bos]
+                return ids
+            prompt = [{"role": "user", "content": prompt}]
+        if prompt and isinstance(prompt[0], (int, np.integer)):
+            return [int(t) for t in prompt]  # type: ignore[arg-type]
+        messages: list[Message] = list(prompt)  # type: ignore[arg-type]
+        if system is not None:
+            messages.insert(0, {"role": "system", "content": system})
+        return self.apply_chat_template(messages, template=template, **dict(template_variables or {}))
+
+    # --- text ------------------------------------------------------------------------------------
+
+    @overload
+    def generate(self, prompt: Prompt, *, stream: Literal[False] = False, **options: Any) -> GenerationResult: ...
+    @overload
+    def generate(self, prompt: Prompt, *, stream: Literal[True], **options: Any) -> TextStream: ...
+
+    def generate(self, prompt: Prompt, *, stream: bool = False, max_tokens: int = 512, temperature: float = 0.8,
+                 top_k: int = 40, top_p: float = 0.95, min_p: float = 0.05, repeat_penalty: float = 1.0,
+                 presence_penalty: float = 0.0, frequency_penalty: float = 0.0, penalty_last_n: int = 64,
+                 seed: int | None = None, logit_bias: Mapping[int, float] | None = None,
+                 stop: str | Iterable[str | int] = (), logprobs: int | None = None, raw: bool = False,
+                 system: str | None = None, template: str | None = None,
+                 template_variables: Mapping[str, Any] | None = None,
+                 session: Session | None = None) -> GenerationResult | TextStream:
+        """Continues a prompt: text (a user message where the model has a chat template, unless raw), a list of messages
+        ({"role", "content"}), or token ids.
+
+        stop: strings (not part of the text) and token ids. max_tokens -1: until the context is full. temperature 0: the
+        likeliest token always. seed: same seed and settings, same text. logprobs: how many alternatives to report.
+        Without a session of its own the model's is used, so that a chat's next turn computes only what is new.
+        stream=True gives an iterator of Chunk; its .result is what stream=False returns.
+        """
+        params = SamplingParams(temperature, top_k, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty,
+                                penalty_last_n, seed, dict(logit_bias or {}))
+        stops = (stop,) if isinstance(stop, str) else tuple(stop)
+        rules = StopRules(max_tokens, tuple(s for s in stops if not isinstance(s, int)), frozenset(s for s in stops if isinstance(s, int)))
+        if logprobs is not None and not 0 <= logprobs <= 100:
+            raise InvalidArgumentError(f"logprobs is {logprobs}; expected 0 to 100")
+        ids = self.encode_prompt(prompt, raw=raw, system=system, template=template, template_variables=template_variables)
+        if session is None:
+            with self._lock:
+                if self._session is None:
+                    self._session = self.session()
+                session = self._session
+        text = TextStream(session, self.tokenizer, ids, params, rules, context=self.context, stats=self._core.stats,
+                          logprobs=logprobs, lock=self._lock)
+        return text if stream else text.result
+
+
+def _options(memory: str | int | None, settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {"memory_bytes": parse_size(memory), **settings}
+
+
+def load(model: str | Path, *, memory: str | int | None = None, threads: int = 0, context: int = 0,
+         kv_type: str = "f16", chunk: int = 0, flash: str | None = None, reader: str = "auto", lanes: int = 0,
+         direct: bool = True, verify: bool = True, prefetch: str = "auto", policy: str = "shares", compute: str = "int8",
+         fault: str | None = None, progress: Progress | None = None, log: Callable[[str], None] | None = None) -> Model:
+    """Loads a model: a `.les` or `.gguf` file, any shard of one, a folder, or the name of an installed model ("demo").
+
+    memory: the budget of the whole process ("3GiB"); None: what the model needs, within what the machine has.
+    context: tokens; 0: the model's, at most 4096. kv_type: "f16", "f32" or "q8_0". flash: simulated flash for
+    experiments ("ufs4", "nvme", "emmc" or "GB/s,lanes,µs"). verify: check each expert's checksum when first read.
+    prefetch: "auto", "on" or "off". compute: "f32" keeps activations in float, slower. fault: injected read faults, for
+    tests. progress(done_bytes, total_bytes) while the trunk loads; log(line) for news.
+
+    Raises NotFoundError, CorruptFileError, UnsupportedError, BudgetError (naming the floor), InvalidArgumentError.
+    """
+    from les.models import resolve
+
+    path = str(resolve(model))
+    settings = {"threads": threads, "context": context, "kv_type": kv_type, "chunk": chunk, "flash": flash, "reader": reader,
+                "lanes": lanes, "direct": direct, "verify": verify, "prefetch": prefetch, "policy": policy,
+                "compute": compute, "fault": fault, "log": log}
+    return Model(path, _core.Engine(path, _options(memory, settings), progress))
+
+
+def plan(model: str | Path, *, memory: str | int | None = None, **settings: Any) -> dict[str, Any]:
+    """What running a model takes, from its headers alone: floor_bytes, recommended_bytes, trunk_bytes, expert_bytes,
+    kv_bytes, ..., n_slots (experts that fit), fits, message. Settings as for load."""
+    from les.models import resolve
+
+    return _core.plan_memory(str(resolve(model)), _options(memory, settings))
+
+
+def generate(model: str | Path, prompt: Prompt, *, memory: str | int | None = None, threads: int = 0, context: int = 0,
+             **options: Any) -> GenerationResult:
+    """Loads a model, continues a prompt, and closes the model again. Options as for Model.generate."""
+    with load(model, memory=memory, threads=threads, context=context) as loaded:
+        return loaded.generate(prompt, stream=False, **options)
