@@ -155,7 +155,7 @@ float ue4m3(uint8_t v) {
 }  // namespace
 
 void decode_nvfp4(const uint8_t* p, float* out) {
-  constexpr float kValues[16] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+  constexpr float kValues[16] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, 0, -0.5f, -1, -1.5f, -2, -3, -4, -6};
   for (int g = 0; g < 4; ++g, out += 16) {
     const float d = ue4m3(p[g]);
     for (int i = 0; i < 8; ++i) {
