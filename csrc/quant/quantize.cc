@@ -17,21 +17,36 @@ using EncodeFn = void (*)(const float* x, const float* w, uint8_t* out);
 
 EncodeFn encoder(QType type) {
   switch (type) {
-    case QType::kQ4_0: return encode_q4_0;
-    case QType::kQ4_1: return encode_q4_1;
-    case QType::kQ5_0: return encode_q5_0;
-    case QType::kQ5_1: return encode_q5_1;
-    case QType::kQ8_0: return encode_q8_0;
-    case QType::kQ2_K: return encode_q2_k;
-    case QType::kQ3_K: return encode_q3_k;
-    case QType::kQ4_K: return encode_q4_k;
-    case QType::kQ5_K: return encode_q5_k;
-    case QType::kQ6_K: return encode_q6_k;
-    case QType::kIQ4_NL: return encode_iq4_nl;
-    case QType::kIQ4_XS: return encode_iq4_xs;
-    case QType::kIQ3_S: return encode_iq3_s;
-    case QType::kMXFP4: return encode_mxfp4;
-    default: return nullptr;
+    case QType::kQ4_0:
+      return encode_q4_0;
+    case QType::kQ4_1:
+      return encode_q4_1;
+    case QType::kQ5_0:
+      return encode_q5_0;
+    case QType::kQ5_1:
+      return encode_q5_1;
+    case QType::kQ8_0:
+      return encode_q8_0;
+    case QType::kQ2_K:
+      return encode_q2_k;
+    case QType::kQ3_K:
+      return encode_q3_k;
+    case QType::kQ4_K:
+      return encode_q4_k;
+    case QType::kQ5_K:
+      return encode_q5_k;
+    case QType::kQ6_K:
+      return encode_q6_k;
+    case QType::kIQ4_NL:
+      return encode_iq4_nl;
+    case QType::kIQ4_XS:
+      return encode_iq4_xs;
+    case QType::kIQ3_S:
+      return encode_iq3_s;
+    case QType::kMXFP4:
+      return encode_mxfp4;
+    default:
+      return nullptr;
   }
 }
 
@@ -42,7 +57,8 @@ void store_plain(QType type, const float* x, uint64_t n, uint8_t* out) {
     std::memcpy(out, x, n * sizeof(float));
     return;
   }
-  for (uint64_t i = 0; i < n; ++i) store_le(out + 2 * i, type == QType::kF16 ? float_to_half(x[i]) : float_to_bfloat(x[i]));
+  for (uint64_t i = 0; i < n; ++i)
+    store_le(out + 2 * i, type == QType::kF16 ? float_to_half(x[i]) : float_to_bfloat(x[i]));
 }
 
 // What the searches can square and divide without leaving the range of floats.
@@ -53,7 +69,7 @@ float tame(float v) {
   return std::copysign(std::min(magnitude, kLargest), v);
 }
 
-// Weights with a mean of about 1; all 1 without importance, or when all of it is 0.
+// Weights from 1e-6 to 1; all 1 without importance, or when all of it is 0.
 Status make_weights(const float* importance, size_t n, std::vector<float>* weights) {
   weights->assign(n, 1.0f);
   if (importance == nullptr) return Status::ok();

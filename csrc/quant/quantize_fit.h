@@ -84,7 +84,8 @@ float fit_scale(const float* x, const float* w, float first, float last, int n_s
   if (peak == 0) return 0;
   float best_gain = 0, best = 0;
   for (int step = 0; step < n_steps; ++step) {
-    const float target = Book::kPeak * (first + (last - first) * static_cast<float>(step) / static_cast<float>(n_steps - 1));
+    const float target =
+        Book::kPeak * (first + (last - first) * static_cast<float>(step) / static_cast<float>(n_steps - 1));
     for (const float sign : {1.0f, -1.0f}) {
       const Moments m = moments<Book, N>(x, w, sign * target / peak);
       // With the best scale for these codes the error is sum(w x x) less this gain.

@@ -41,7 +41,8 @@ double settle(const float* x, const float* w, AffineChoice<Type>* choice) {
         if (s < 0 || s > Type::kScaleMax || m < 0 || m > Type::kScaleMax) continue;
         trial.scales[g] = s;
         trial.minima[g] = m;
-        const float error = affine_error<Type::kHigh, Type::kGroupSize>(x + g * Type::kGroupSize, w + g * Type::kGroupSize, trial.line(g));
+        const float error = affine_error<Type::kHigh, Type::kGroupSize>(x + g * Type::kGroupSize,
+                                                                        w + g * Type::kGroupSize, trial.line(g));
         if (least >= 0 && error >= least) continue;
         least = error;
         choice->scales[g] = s;
@@ -94,7 +95,8 @@ AffineChoice<Type> choose_affine(const float* x, const float* w, float first, fl
   Affine fits[Type::kGroups];
   float scale_peak = 0, low_peak = 0;
   for (int g = 0; g < Type::kGroups; ++g) {
-    fits[g] = fit_affine<Type::kHigh, Type::kGroupSize, true>(x + g * Type::kGroupSize, w + g * Type::kGroupSize, first, last, n_steps);
+    fits[g] = fit_affine<Type::kHigh, Type::kGroupSize, true>(x + g * Type::kGroupSize, w + g * Type::kGroupSize, first,
+                                                              last, n_steps);
     scale_peak = fits[g].scale > scale_peak ? fits[g].scale : scale_peak;
     low_peak = -fits[g].low > low_peak ? -fits[g].low : low_peak;
   }
@@ -150,7 +152,9 @@ struct SymmetricType {
   static float scale_value(int code) { return static_cast<float>(code); }
   static float scale_code(float v) { return v; }
   static float error(const float* x, const float* w, float scale) { return scale_error<Book, 16>(x, w, scale); }
-  static Moments moments(const float* x, const float* w, float inverse) { return les::moments<Book, 16>(x, w, inverse); }
+  static Moments moments(const float* x, const float* w, float inverse) {
+    return les::moments<Book, 16>(x, w, inverse);
+  }
 
   // Codes from 0, that is less kLow.
   static void codes(const float* x, const ScaleChoice& choice, uint8_t* out) {
@@ -229,7 +233,8 @@ void encode_q3_k(const float* x, const float* w, uint8_t* out) {
     const uint8_t* c = codes + i / 32 * 128 + i % 32;
     out[32 + i] = static_cast<uint8_t>((c[0] & 3) | (c[32] & 3) << 2 | (c[64] & 3) << 4 | (c[96] & 3) << 6);
   }
-  for (int i = 0; i < 8; ++i) out[96 + i] = static_cast<uint8_t>(((choice.codes[i] + 32) & 15) | ((choice.codes[i + 8] + 32) & 15) << 4);
+  for (int i = 0; i < 8; ++i)
+    out[96 + i] = static_cast<uint8_t>(((choice.codes[i] + 32) & 15) | ((choice.codes[i + 8] + 32) & 15) << 4);
   for (int i = 0; i < 4; ++i) {
     int high = 0;
     for (int part = 0; part < 4; ++part) high |= (choice.codes[4 * part + i] + 32) >> 4 << (2 * part);
@@ -249,7 +254,8 @@ void encode_q6_k(const float* x, const float* w, uint8_t* out) {
     for (int i = 0; i < 32; ++i) {
       out[64 * half + i] = static_cast<uint8_t>((c[i] & 15) | (c[i + 64] & 15) << 4);
       out[64 * half + 32 + i] = static_cast<uint8_t>((c[i + 32] & 15) | (c[i + 96] & 15) << 4);
-      out[128 + 32 * half + i] = static_cast<uint8_t>(c[i] >> 4 | c[i + 32] >> 4 << 2 | c[i + 64] >> 4 << 4 | c[i + 96] >> 4 << 6);
+      out[128 + 32 * half + i] =
+          static_cast<uint8_t>(c[i] >> 4 | c[i + 32] >> 4 << 2 | c[i + 64] >> 4 << 4 | c[i + 96] >> 4 << 6);
     }
   }
   for (int g = 0; g < 16; ++g) out[192 + g] = static_cast<uint8_t>(static_cast<int8_t>(choice.codes[g]));

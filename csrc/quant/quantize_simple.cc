@@ -1,5 +1,4 @@
 // Blocks of 32 with one scale, and perhaps an offset.
-#include <bit>
 
 #include "base/bytes.h"
 #include "quant/half.h"

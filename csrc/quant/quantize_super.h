@@ -11,9 +11,7 @@ namespace les {
 constexpr float kHalfMax = 65504.0f;
 
 // Nearest half that is finite.
-inline uint16_t finite_half(float v) {
-  return float_to_half(v > kHalfMax ? kHalfMax : v < -kHalfMax ? -kHalfMax : v);
-}
+inline uint16_t finite_half(float v) { return float_to_half(v > kHalfMax ? kHalfMax : v < -kHalfMax ? -kHalfMax : v); }
 
 // Without NaN, for values that may be far off.
 inline int round_clamped(float v, int low, int high) {
@@ -36,7 +34,8 @@ double choose_codes(const float* x, const float* w, const float* fits, bool has_
   double total = 0;
   for (int g = 0; g < 256 / Type::kGroupSize; ++g) {
     const float *xg = x + g * Type::kGroupSize, *wg = w + g * Type::kGroupSize;
-    const int near = has_fits ? round_clamped(Type::scale_code(fits[g] * inverse), Type::kFirst, Type::kLast) : choice->codes[g];
+    const int near =
+        has_fits ? round_clamped(Type::scale_code(fits[g] * inverse), Type::kFirst, Type::kLast) : choice->codes[g];
     float least = -1;
     for (int code = near - 1; code <= near + 1; ++code) {
       if (code < Type::kFirst || code > Type::kLast) continue;
