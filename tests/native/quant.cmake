@@ -1,0 +1,2 @@
+les_test(quant_test)
+les_test(quantize_test)
