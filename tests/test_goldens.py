@@ -51,7 +51,8 @@ def test_golden(name: str) -> None:
             routing, chosen = np.sort(routing, axis=-1), np.sort(chosen, axis=-1)
         np.testing.assert_array_equal(routing, chosen)
         for i, token in enumerate(golden[f"decode_tokens_{prompt}"]):
-            assert int(np.argmax(logits[-1])) == int(token)
+            if not is_quantised(golden):  # there the tokens fed are those of rounded activations
+                assert int(np.argmax(logits[-1])) == int(token)
             logits = session.eval([int(token)])
             assert np.abs(logits[-1] - golden[f"decode_logits_{prompt}{suffix}"][i]).max() <= bound
 
@@ -77,11 +78,12 @@ def test_every_budget_thread_count_and_prediction_gives_the_same_bits(name: str)
 
     resident = run()
     path = str(shared_or_skip("goldens", name, "model.gguf"))
-    floor = _core.plan_memory(path, {"kv_type": "f32", "context": 160, "threads": 2})["floor_bytes"]
-    for options in ({"memory_bytes": floor}, {"memory_bytes": floor, "prefetch": "on"}, {"memory_bytes": floor, "prefetch": "off"},
-                    {"memory_bytes": floor + 200_000, "threads": 1}, {"memory_bytes": floor, "lanes": 1},
-                    {"memory_bytes": floor, "lanes": 8, "fault": "short,3"}, {"memory_bytes": floor, "fault": "reorder,2"}):
-        np.testing.assert_array_equal(run(**options), resident)
+    for options in ({}, {"prefetch": "on"}, {"prefetch": "off"}, {"threads": 1}, {"lanes": 1}, {"lanes": 8, "fault": "short,3"},
+                    {"fault": "reorder,2"}):
+        sizes = {k: v for k, v in options.items() if k in ("threads", "lanes")}
+        floor = _core.plan_memory(path, {"kv_type": "f32", "context": 160, "threads": 2, **sizes})["floor_bytes"]
+        for memory_bytes in (floor, floor + 200_000):
+            np.testing.assert_array_equal(run(memory_bytes=memory_bytes, **options), resident)
 
 
 @pytest.mark.parametrize("name", STREAMED)

@@ -123,7 +123,9 @@ class ChatTemplate:
                 if size > MAX_CHARACTERS:
                     raise InvalidArgumentError(f"the chat template writes more than {MAX_CHARACTERS} characters")
                 parts.append(part)
-        except (jinja2.TemplateError, TypeError, ValueError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+        except InvalidArgumentError:
+            raise
+        except Exception as error:  # a template is a program: it can fail in every way there is
             raise InvalidArgumentError(f"the chat template refuses these messages: {error}") from error
         return Rendered(tuple(_split_marks("".join(parts), marks)))
 
