@@ -121,3 +121,15 @@ def test_chat_in_a_terminal_ctrl_c_stops_the_reply_only(packed: Path, tmp_path: 
     child.expect(pexpect.EOF)
     child.close()
     assert child.exitstatus == 0
+
+
+def test_a_folder_called_like_a_model_does_not_hide_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from les import NotFoundError
+    from les.models import resolve
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LES_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "demo").mkdir()
+    with pytest.raises(NotFoundError, match="les pull demo"):
+        resolve("demo")
+    assert resolve("./demo") == Path("demo")

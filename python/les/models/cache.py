@@ -65,11 +65,13 @@ def cached_path(name: str) -> Path:
 
 
 def resolve(model: str | Path) -> Path:
-    """The file that a path or a name means. Raises NotFoundError that says what to do."""
+    """The file that a path or a name means; a file called like a known model is ./NAME. Raises NotFoundError that says
+    what to do."""
     path = Path(model).expanduser()
-    if path.exists():
-        return path
     name = str(model)
+    is_name = isinstance(model, str) and (is_demo(name) or name in ALIASES)
+    if path.exists() and not is_name:
+        return path
     looks_like_path = isinstance(model, Path) or name.endswith((".gguf", ".les")) or name.startswith((".", "/", "~"))
     if looks_like_path:
         raise NotFoundError(f"{name}: no such file")
