@@ -85,3 +85,15 @@ def test_golden_texts(path: Path) -> None:
         assert tokenizer.encode(text) == expected
         assert tokenizer.decode(expected) == text
     assert at_token == len(tokens)
+
+
+def test_gpt_oss_goes_on_after_a_channel() -> None:
+    from les._core import Tokenizer
+
+    path = Path(os.environ.get("LES_SHARED", Path(__file__).resolve().parents[2] / "shared")) / "goldens/gpt-oss/model.gguf"
+    if not path.exists():
+        pytest.skip(f"{path} is not there")
+    tokenizer = Tokenizer.from_gguf(str(path))
+    ends = {tokenizer.id_to_token(i) for i in tokenizer.eog}
+    assert "<|return|>" in ends
+    assert "<|end|>" not in ends

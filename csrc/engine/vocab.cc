@@ -48,7 +48,10 @@ Status add_end_tokens(const GgufFile& file, VocabSpec* spec) {
     LES_ASSIGN_OR_RETURN(const int32_t id, token_id(file, name, spec->tokens.size()));
     if (id != kNoToken) spec->more_eog.push_back(id);
   }
+  // gpt-oss ends each of its channels with <|end|> and the reply with <|return|>.
+  const bool has_channels = std::find(spec->tokens.begin(), spec->tokens.end(), "<|return|>") != spec->tokens.end();
   for (size_t i = 0; i < spec->token_type.size(); ++i) {
+    if (has_channels && spec->tokens[i] == "<|end|>") continue;
     if (std::find(kEndTexts.begin(), kEndTexts.end(), spec->tokens[i]) == kEndTexts.end()) continue;
     if (spec->model == "gemma4" && spec->tokens[i] == "</s>") continue;   // HTML there
     spec->token_type[i] = kControlType;

@@ -129,7 +129,7 @@ class Model:
         return self._core.plan
 
     def stats(self) -> dict[str, Any]:
-        """Counters since loading: tokens, hits, bytes read, stalls, per layer; see docs/python-api.md."""
+        """Counters since loading: tokens, hits, bytes read, stalls, and the same per layer; keys as in _core.pyi."""
         return self._core.stats()
 
     def reset_stats(self) -> None:
