@@ -7,6 +7,15 @@
 
 namespace les {
 
+std::string printable(const std::string& name) {
+  constexpr size_t kMaxLength = 100;
+  std::string text = name.substr(0, kMaxLength);
+  for (char& c : text) {
+    if (c < ' ' || c > '~') c = '?';
+  }
+  return name.size() > kMaxLength ? text + "..." : text;
+}
+
 Result<ByteReader> ByteReader::open(const std::string& path) {
   ByteReader reader;
   reader.path_ = path;
@@ -30,6 +39,11 @@ Status ByteReader::read(void* to, uint64_t n_bytes, const char* what) {
                       static_cast<unsigned long long>(n_bytes), static_cast<unsigned long long>(position_),
                       static_cast<unsigned long long>(size_bytes_));
   }
+  if (n_bytes > kMaxHeadBytes - position_) {
+    return make_error(Code::kCorrupt, "%s: %s of %llu bytes at %llu: a header takes %llu bytes at most", path_.c_str(), what,
+                      static_cast<unsigned long long>(n_bytes), static_cast<unsigned long long>(position_),
+                      static_cast<unsigned long long>(kMaxHeadBytes));
+  }
   if (n_bytes > 0 && std::fread(to, 1, n_bytes, file_.get()) != n_bytes) {
     return make_error(Code::kIo, "%s: read of %llu bytes at %llu failed", path_.c_str(),
                       static_cast<unsigned long long>(n_bytes), static_cast<unsigned long long>(position_));
@@ -44,6 +58,10 @@ Result<uint64_t> ByteReader::count(uint64_t min_item_bytes, const char* what) {
     return make_error(Code::kCorrupt, "%s: %s counts %llu items, more than the remaining %llu bytes can hold",
                       path_.c_str(), what, static_cast<unsigned long long>(n),
                       static_cast<unsigned long long>(left_bytes()));
+  }
+  if (n > (kMaxHeadBytes - position_) / min_item_bytes) {
+    return make_error(Code::kCorrupt, "%s: %s counts %llu items, more than a header of at most %llu bytes can hold",
+                      path_.c_str(), what, static_cast<unsigned long long>(n), static_cast<unsigned long long>(kMaxHeadBytes));
   }
   return n;
 }

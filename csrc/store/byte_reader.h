@@ -12,6 +12,12 @@
 
 namespace les {
 
+// A header above this is refused: the largest vocabularies take some 30 MB, and what is parsed takes a multiple in memory.
+constexpr uint64_t kMaxHeadBytes = 128 << 20;
+
+// A name from a file as one short line of ASCII, for messages.
+std::string printable(const std::string& name);
+
 class ByteReader {
  public:
   static Result<ByteReader> open(const std::string& path);
@@ -30,7 +36,7 @@ class ByteReader {
     return value;
   }
   Result<std::string> text(const char* what);
-  // Refuses a count of items that cannot lie in the rest of the file.
+  // Refuses a count of items that cannot lie in the rest of the file, or of a header.
   Result<uint64_t> count(uint64_t min_item_bytes, const char* what);
 
  private:

@@ -47,12 +47,13 @@ void place_slices(ExpertLayer* layer) {
 
 std::string block_key(uint32_t layer, const char* name) { return "les.blk." + std::to_string(layer) + "." + name; }
 
-// blk.<N>.<rest>; false for other names.
+// blk.<N>.<rest>, without leading zeros; false for other names.
 bool parse_block_name(const std::string& name, uint32_t* layer, std::string* rest) {
   if (name.rfind("blk.", 0) != 0) return false;
   size_t at = 4;
   uint64_t number = 0;
   while (at < name.size() && name[at] >= '0' && name[at] <= '9' && number < 1'000'000) number = number * 10 + static_cast<uint64_t>(name[at++] - '0');
+  if (name[4] == '0' && at > 5) return false;  // blk.07 is another name than blk.7
   if (at == 4 || at >= name.size() || name[at] != '.' || number >= 100'000) return false;
   *layer = static_cast<uint32_t>(number);
   *rest = name.substr(at + 1);
@@ -195,10 +196,21 @@ int slice_of(const std::string& rest) {
   return -1;
 }
 
+// ffn_gate.E.weight and its like: one tensor an expert.
+bool is_single_expert(const std::string& rest) {
+  for (const char* prefix : {"ffn_gate.", "ffn_up.", "ffn_down."}) {
+    if (rest.rfind(prefix, 0) != 0) continue;
+    const size_t from = std::string(prefix).size(), end = rest.find_first_not_of("0123456789", from);
+    return end != from && end != std::string::npos && rest.compare(end, std::string::npos, ".weight") == 0;
+  }
+  return false;
+}
+
 struct FoundLayer {
   ExpertStoreBuilder::Tensors tensors{};
   const TensorInfo* records = nullptr;
-  bool is_fused = false;
+  const TensorInfo* single_expert = nullptr;
+  bool is_fused = false, has_separate = false;
 };
 
 std::vector<FoundLayer> find_layers(const GgufFile& file) {
@@ -215,6 +227,9 @@ std::vector<FoundLayer> find_layers(const GgufFile& file) {
       found[layer].tensors[kGate] = found[layer].tensors[kUp] = &tensor;
     } else if (slice_of(rest) >= 0) {
       found[layer].tensors[static_cast<size_t>(slice_of(rest))] = &tensor;
+      found[layer].has_separate |= slice_of(rest) != kDown;
+    } else if (is_single_expert(rest)) {
+      found[layer].single_expert = &tensor;
     }
   }
   return found;
@@ -240,6 +255,13 @@ Result<std::shared_ptr<ExpertStore>> open_expert_store(std::shared_ptr<GgufFile>
   ExpertStoreBuilder builder(*file);
   for (uint32_t l = 0; l < found.size(); ++l) {
     const FoundLayer& layer = found[l];
+    if (layer.single_expert != nullptr) {
+      return make_error(Code::kUnsupported, "%s: tensor %s: one tensor an expert is an old form; convert the model again",
+                        file->path().c_str(), layer.single_expert->name.c_str());
+    }
+    if (layer.is_fused && layer.has_separate) {
+      return make_error(Code::kCorrupt, "%s: layer %u has ffn_gate_up_exps and separate gate or up experts", file->path().c_str(), l);
+    }
     if (store->is_packed_ && layer.records != nullptr) {
       store->tensors_[l] = {layer.records, nullptr, nullptr};
       LES_RETURN_IF_ERROR(builder.packed_layer(l, *layer.records, &store->layers_[l], &store->checksums_[l]));

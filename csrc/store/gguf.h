@@ -65,7 +65,7 @@ class GgufFile {
   const GgufValue* find(std::string_view key) const;
   const TensorInfo* find_tensor(std::string_view name) const;
 
-  // Typed look-up. Absent key: kNotFound naming key and file. Wrong type: kCorrupt with expected and actual.
+  // Typed look-up. Absent key: kCorrupt naming key and file. Wrong type: kCorrupt with expected and actual.
   Result<uint64_t> get_u64(std::string_view key) const;    // any integer type that is not negative
   Result<double> get_f64(std::string_view key) const;      // any number
   Result<bool> get_bool(std::string_view key) const;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <optional>
+#include <set>
 
 #include "base/bytes.h"
 #include "store/byte_reader.h"
@@ -60,7 +62,7 @@ double load_float(const uint8_t* from, GgufType type) {
 Result<GgufType> read_type(ByteReader& in, const std::string& key) {
   LES_ASSIGN_OR_RETURN(const uint32_t id, in.number<uint32_t>("a value type"));
   if (id > static_cast<uint32_t>(GgufType::kF64)) {
-    return make_error(Code::kCorrupt, "%s: key %s has value type %u; known: 0 to 12", in.path().c_str(), key.c_str(), id);
+    return make_error(Code::kCorrupt, "%s: key %s has value type %u; known: 0 to 12", in.path().c_str(), printable(key).c_str(), id);
   }
   return static_cast<GgufType>(id);
 }
@@ -82,7 +84,7 @@ Result<std::shared_ptr<GgufArray>> read_array(ByteReader& in, const std::string&
   }
   if (array->element == GgufType::kArray) {
     if (depth >= kMaxArrayDepth) {
-      return make_error(Code::kCorrupt, "%s: key %s nests arrays deeper than %d", in.path().c_str(), key.c_str(), kMaxArrayDepth);
+      return make_error(Code::kCorrupt, "%s: key %s nests arrays deeper than %d", in.path().c_str(), printable(key).c_str(), kMaxArrayDepth);
     }
     for (uint64_t i = 0; i < n; ++i) {
       LES_ASSIGN_OR_RETURN(GgufValue value, read_value(in, key, GgufType::kArray, depth + 1));
@@ -92,6 +94,7 @@ Result<std::shared_ptr<GgufArray>> read_array(ByteReader& in, const std::string&
   }
   std::vector<uint8_t> raw(n * item_bytes);
   LES_RETURN_IF_ERROR(in.read(raw.data(), raw.size(), "an array"));
+  is_float(array->element) ? array->floats.reserve(n) : array->integers.reserve(n);
   for (uint64_t i = 0; i < n; ++i) {
     const uint8_t* at = raw.data() + i * item_bytes;
     if (is_float(array->element)) {
@@ -156,7 +159,7 @@ Result<TensorInfo> read_tensor_info(ByteReader& in) {
   LES_ASSIGN_OR_RETURN(const uint32_t n_dims, in.number<uint32_t>("a tensor's dimensions"));
   if (n_dims < 1 || n_dims > kMaxDims) {
     return make_error(Code::kCorrupt, "%s: tensor %s has %u dimensions; expected 1 to %u", in.path().c_str(),
-                      info.name.c_str(), n_dims, kMaxDims);
+                      printable(info.name).c_str(), n_dims, kMaxDims);
   }
   info.n_elements = 1;
   for (uint32_t i = 0; i < n_dims; ++i) {
@@ -164,22 +167,22 @@ Result<TensorInfo> read_tensor_info(ByteReader& in) {
     info.shape.push_back(dim);
     if (dim == 0 || !checked_mul(info.n_elements, dim, &info.n_elements) || info.n_elements > INT64_MAX) {
       return make_error(Code::kCorrupt, "%s: tensor %s: dimension %u is %llu, and the size overflows or is zero",
-                        in.path().c_str(), info.name.c_str(), i, static_cast<unsigned long long>(dim));
+                        in.path().c_str(), printable(info.name).c_str(), i, static_cast<unsigned long long>(dim));
     }
   }
   LES_ASSIGN_OR_RETURN(const uint32_t type, in.number<uint32_t>("a tensor's type"));
   const QTypeInfo* qtype = qtype_info(type);
   if (qtype == nullptr) {
     return make_error(Code::kUnsupported, "%s: tensor %s has quant type %u, which is unknown", in.path().c_str(),
-                      info.name.c_str(), type);
+                      printable(info.name).c_str(), type);
   }
   info.type = qtype->id;
   const auto row = row_bytes(info.type, info.shape[0]);
   if (!row.is_ok()) {
-    return make_error(Code::kCorrupt, "%s: tensor %s: %s", in.path().c_str(), info.name.c_str(), row.status().message().c_str());
+    return make_error(Code::kCorrupt, "%s: tensor %s: %s", in.path().c_str(), printable(info.name).c_str(), row.status().message().c_str());
   }
   if (!checked_mul(*row, info.n_elements / info.shape[0], &info.size_bytes)) {
-    return make_error(Code::kCorrupt, "%s: tensor %s: its size overflows", in.path().c_str(), info.name.c_str());
+    return make_error(Code::kCorrupt, "%s: tensor %s: its size overflows", in.path().c_str(), printable(info.name).c_str());
   }
   LES_ASSIGN_OR_RETURN(info.offset_bytes, in.number<uint64_t>("a tensor's offset"));
   return info;
@@ -192,19 +195,23 @@ class GgufBuilder {
  public:
   explicit GgufBuilder(GgufFile* file) : file_(*file) {}
 
+  // split.no of the last shard added, from 0.
+  const std::optional<uint64_t>& split_no() const { return split_no_; }
+
   Status add_shard(const std::string& path) {
     LES_ASSIGN_OR_RETURN(ByteReader in, ByteReader::open(path));
     const auto file_idx = static_cast<uint32_t>(file_.shards_.size());
     file_.shards_.push_back({path, in.size_bytes()});
     LES_ASSIGN_OR_RETURN(const Head head, read_head(in));
     uint64_t alignment = 32;
+    split_no_.reset();
     LES_RETURN_IF_ERROR(read_keys(in, head, file_idx, &alignment));
     const size_t first = file_.tensors_.size();
     for (uint64_t i = 0; i < head.n_tensors; ++i) {
       LES_ASSIGN_OR_RETURN(TensorInfo info, read_tensor_info(in));
       info.file_idx = file_idx;
       if (!file_.tensor_idx_.emplace(info.name, file_.tensors_.size()).second) {
-        return make_error(Code::kCorrupt, "%s: tensor %s appears twice", path.c_str(), info.name.c_str());
+        return make_error(Code::kCorrupt, "%s: tensor %s appears twice", path.c_str(), printable(info.name).c_str());
       }
       file_.tensors_.push_back(std::move(info));
     }
@@ -223,7 +230,7 @@ class GgufBuilder {
       LES_ASSIGN_OR_RETURN(const GgufType type, read_type(in, key));
       LES_ASSIGN_OR_RETURN(GgufValue value, read_value(in, key, type, 0));
       if (!seen.emplace(key, i).second) {
-        return make_error(Code::kCorrupt, "%s: key %s appears twice", in.path().c_str(), key.c_str());
+        return make_error(Code::kCorrupt, "%s: key %s appears twice", in.path().c_str(), printable(key).c_str());
       }
       if (key == "general.alignment") {
         const auto* number = std::get_if<uint64_t>(&value.data);
@@ -232,6 +239,12 @@ class GgufBuilder {
                             static_cast<unsigned long long>(kMaxAlignment));
         }
         *alignment = *number;
+      }
+      if (key == "split.no") {
+        const auto* number = std::get_if<uint64_t>(&value.data);
+        const auto* with_sign = std::get_if<int64_t>(&value.data);
+        if (number != nullptr) split_no_ = *number;
+        if (with_sign != nullptr) split_no_ = static_cast<uint64_t>(*with_sign);
       }
       if (file_idx > 0) continue;  // the first shard speaks for all
       file_.key_idx_[key] = file_.metadata_.size();
@@ -249,13 +262,13 @@ class GgufBuilder {
       uint64_t end = 0;
       if (info.offset_bytes % alignment != 0) {
         return make_error(Code::kCorrupt, "%s: tensor %s lies at offset %llu, not a multiple of the alignment %llu",
-                          in.path().c_str(), info.name.c_str(), static_cast<unsigned long long>(info.offset_bytes),
+                          in.path().c_str(), printable(info.name).c_str(), static_cast<unsigned long long>(info.offset_bytes),
                           static_cast<unsigned long long>(alignment));
       }
       if (!checked_add(info.offset_bytes, data_start, &info.offset_bytes) ||
           !checked_add(info.offset_bytes, info.size_bytes, &end) || end > in.size_bytes()) {
         return make_error(Code::kCorrupt, "%s: tensor %s needs %llu bytes at %llu, the file has %llu: truncated?",
-                          in.path().c_str(), info.name.c_str(), static_cast<unsigned long long>(info.size_bytes),
+                          in.path().c_str(), printable(info.name).c_str(), static_cast<unsigned long long>(info.size_bytes),
                           static_cast<unsigned long long>(info.offset_bytes),
                           static_cast<unsigned long long>(in.size_bytes()));
       }
@@ -264,14 +277,15 @@ class GgufBuilder {
     std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) { return a->offset_bytes < b->offset_bytes; });
     for (size_t i = 1; i < order.size(); ++i) {
       if (order[i - 1]->offset_bytes + order[i - 1]->size_bytes > order[i]->offset_bytes) {
-        return make_error(Code::kCorrupt, "%s: tensors %s and %s overlap", in.path().c_str(), order[i - 1]->name.c_str(),
-                          order[i]->name.c_str());
+        return make_error(Code::kCorrupt, "%s: tensors %s and %s overlap", in.path().c_str(), printable(order[i - 1]->name).c_str(),
+                          printable(order[i]->name).c_str());
       }
     }
     return Status::ok();
   }
 
   GgufFile& file_;
+  std::optional<uint64_t> split_no_;
 };
 
 namespace {
@@ -306,21 +320,21 @@ std::string shard_path(const ShardName& name, int number) {
 
 // The one model in a folder.
 Result<std::string> model_in_folder(const std::string& path) {
-  std::vector<std::string> found;
+  std::set<std::string> found;
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(path, error)) {
     const std::string extension = entry.path().extension().string();
     if (extension != ".gguf" && extension != ".les") continue;
     ShardName name;
     const std::string file = entry.path().string();
-    if (parse_shard_name(file, &name) && name.number != 1) continue;
-    found.push_back(file);
+    // The shards of a model count once, even without the first, which is then named as missing.
+    found.insert(parse_shard_name(file, &name) ? shard_path(name, 1) : file);
   }
   if (error) return make_error(Code::kIo, "%s: %s", path.c_str(), error.message().c_str());
   if (found.size() != 1) {
     return make_error(Code::kNotFound, "%s: a folder with %zu models; name one file", path.c_str(), found.size());
   }
-  return found[0];
+  return *found.begin();
 }
 
 }  // namespace
@@ -354,6 +368,10 @@ Result<std::shared_ptr<GgufFile>> open_gguf(const std::string& given) {
       return make_error(Code::kNotFound, "%s: shard %d of %d is missing", shard.c_str(), i, name.count);
     }
     LES_RETURN_IF_ERROR(builder.add_shard(shard));
+    if (builder.split_no().has_value() && *builder.split_no() != static_cast<uint64_t>(i - 1)) {
+      return make_error(Code::kCorrupt, "%s: split.no is %llu; expected %d by its name", shard.c_str(),
+                        static_cast<unsigned long long>(*builder.split_no()), i - 1);
+    }
   }
   if (file->find("split.count") != nullptr) {
     LES_ASSIGN_OR_RETURN(const uint64_t count, file->get_u64("split.count"));
