@@ -6,21 +6,34 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
 from typing import BinaryIO
 
-from les.errors import CorruptFileError, InvalidArgumentError, ReadError
+from les.errors import CorruptFileError, InvalidArgumentError, LesError, ReadError
 
 PIECE_BYTES = 8 << 20
+WRITEBACK_BYTES = 256 << 20
 
 Progress = Callable[[int, int], None]
+
+
+def _drop(fd: int, begin: int, end: int) -> None:
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(fd, begin, end - begin, os.POSIX_FADV_DONTNEED)
 
 
 class ShardReader:
     """Byte ranges of a model's shards; what was read is dropped from the page cache."""
 
     def __init__(self, shards: list[tuple[str, int]]) -> None:
-        self.files = [open(path, "rb", buffering=0) for path, _ in shards]  # noqa: SIM115 - closed by close()
+        self.files: list[FileIO] = []
+        for path, _ in shards:
+            try:
+                self.files.append(open(path, "rb", buffering=0))  # noqa: SIM115 - closed by close()
+            except OSError as error:
+                self.close()
+                raise ReadError(f"{path}: {error.strerror or error}") from error
 
     def read(self, file_idx: int, offset: int, size: int) -> bytes:
         """Exactly size bytes, or an error that names file, offset, wanted and got."""
@@ -28,13 +41,16 @@ class ShardReader:
         parts: list[bytes] = []
         got = 0
         while got < size:
-            piece = os.pread(file.fileno(), min(PIECE_BYTES, size - got), offset + got)
+            try:
+                piece = os.pread(file.fileno(), min(PIECE_BYTES, size - got), offset + got)
+            except OSError as error:
+                raise ReadError(f"{file.name}: read of {size - got} bytes at {offset + got}: {error.strerror or error}") from error
             if not piece:
                 raise ReadError(f"{file.name}: wanted {size} bytes at {offset}, got {got}")
             parts.append(piece)
             got += len(piece)
-        if hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(file.fileno(), offset, size, os.POSIX_FADV_DONTNEED)
+        # From a piece before: a page of the cache that spans two ranges stays until it is wholly within one.
+        _drop(file.fileno(), max(0, offset - PIECE_BYTES), offset + size)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def pieces(self, file_idx: int, offset: int, size: int) -> Iterator[bytes]:
@@ -76,13 +92,33 @@ def writing_beside(target: Path) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
+            _drop(file.fileno(), 0, file.seek(0, os.SEEK_END))
         os.replace(part, target)
+    except LesError:
+        part.unlink(missing_ok=True)
+        raise
     except OSError as error:
         part.unlink(missing_ok=True)
         raise ReadError(f"{part}: {error.strerror or error}") from error
     except BaseException:
         part.unlink(missing_ok=True)
         raise
+
+
+class Writeback:
+    """Keeps what is written from filling the page cache: each stretch goes to disk and is dropped."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file, self.done_bytes = file, 0
+
+    def step(self) -> None:
+        """To be called after every piece; acts once a stretch is complete."""
+        if self.file.tell() - self.done_bytes < WRITEBACK_BYTES:
+            return
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        self.done_bytes = self.file.tell()
+        _drop(self.file.fileno(), 0, self.done_bytes)
 
 
 def check_equal(what: str, actual: int, expected: int) -> None:

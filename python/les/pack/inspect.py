@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from les._core import GgufFile
+from les.pack.layout import is_expert_tensor, is_record_tensor
 
 
 @dataclass(frozen=True)
@@ -71,8 +72,7 @@ def inspect(path: str | Path) -> ModelInfo:
             n_parameters += s["n_in"] * s["n_out"] * layer.n_expert
     trunk_bytes = 0
     for t in gguf.tensors:
-        is_expert = t.name.endswith(".experts") or "_exps.weight" in t.name
-        if is_expert:
+        if is_record_tensor(t.name) if gguf.is_packed else is_expert_tensor(t.name):
             continue
         trunk_bytes += t.size_bytes
         by_type[t.type] += t.size_bytes

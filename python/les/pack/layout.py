@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
 from les._core import ExpertLayer, GgufFile, TensorInfo, qtype_info
+from les.errors import UnsupportedError
 from les.pack.gguf_writer import TensorEntry, ValueType, align_up
 
 FORMAT_VERSION = 1
@@ -13,7 +15,8 @@ RECORD_ALIGNMENT = 16 * 1024
 SLICE_ALIGNMENT = 64
 SLICES = ("gate", "up", "down")
 NO_TYPE = 0xFFFFFFFF
-EXPERT_SUFFIXES = ("ffn_gate_exps.weight", "ffn_up_exps.weight", "ffn_down_exps.weight", "ffn_gate_up_exps.weight")
+EXPERT_NAME = re.compile(r"blk\.(0|[1-9][0-9]{0,4})\.ffn_(gate|up|down|gate_up)_exps\.weight")
+RECORD_NAME = re.compile(r"blk\.(0|[1-9][0-9]{0,4})\.experts")
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,25 @@ class FileLayout:
 
 def is_expert_tensor(name: str) -> bool:
     """Routed expert weights, which become records; biases and scales of experts stay in the trunk."""
-    return name.startswith("blk.") and name.split(".", 2)[-1] in EXPERT_SUFFIXES
+    return EXPERT_NAME.fullmatch(name) is not None
+
+
+def is_record_tensor(name: str) -> bool:
+    """The records of one layer of a packed file."""
+    return RECORD_NAME.fullmatch(name) is not None
+
+
+def check_packable(source: GgufFile) -> None:
+    """Refuses names that the format keeps for itself, and metadata that cannot be written again. Raises UnsupportedError."""
+    path = source.shards[0][0]
+    for tensor in source.tensors:
+        if is_record_tensor(tensor.name):
+            raise UnsupportedError(f"{path}: tensor {tensor.name}: the name is kept for packed experts")
+    for key, (_, element) in source.metadata_types.items():
+        if key.startswith("les."):
+            raise UnsupportedError(f"{path}: key {key}: names beginning with les. are kept for packed files")
+        if element == "array":
+            raise UnsupportedError(f"{path}: key {key}: arrays of arrays are read but cannot be packed")
 
 
 def plan_layer(layer: ExpertLayer, types: dict[str, str] | None = None) -> LayerLayout:
@@ -87,19 +108,24 @@ def layer_metadata(layout: LayerLayout, checksums: list[int]) -> list[tuple[str,
 
 
 def plan_file(source: GgufFile, types: dict[int, dict[str, str]] | None = None) -> FileLayout:
-    """The whole file. types: layer -> slice -> quant type, where it is to differ from the source's."""
+    """The whole file. types: layer -> slice -> quant type, where it is to differ from the source's.
+
+    general.alignment stands where the source has it, or behind les.version if it has none, so that unpacking can tell.
+    """
     layers = [plan_layer(layer, (types or {}).get(layer.layer)) for layer in source.expert_layers]
     trunk = [t for t in source.tensors if not is_expert_tensor(t.name)]
     metadata: list[tuple[str, ValueType, Any]] = []
     kinds = source.metadata_types
+    alignment: tuple[str, ValueType, Any] = ("general.alignment", ("u32", None), RECORD_ALIGNMENT)
     for key, value in source.metadata.items():
-        if key == "general.alignment" or key.startswith("split."):
+        if key.startswith("split."):
             continue
-        metadata.append((key, kinds[key], value))
-    metadata.append(("general.alignment", ("u32", None), RECORD_ALIGNMENT))
+        metadata.append(alignment if key == "general.alignment" else (key, kinds[key], value))
     metadata.append(("les.version", ("u32", None), FORMAT_VERSION))
+    if "general.alignment" not in kinds:
+        metadata.append(alignment)
     metadata.append(("les.source_alignment", ("u32", None), source.alignment_bytes))
-    fused = [int(t.name.split(".")[1]) for t in source.tensors if t.name.endswith("ffn_gate_up_exps.weight")]
+    fused = [int(m[1]) for m in map(EXPERT_NAME.fullmatch, (t.name for t in source.tensors)) if m and m[2] == "gate_up"]
     metadata.append(("les.fused_layers", ("array", "u32"), fused))
     layout = FileLayout(metadata, layers, trunk)
     at = 0

@@ -9,9 +9,9 @@ from typing import Any, BinaryIO
 
 from les._core import ExpertLayer, GgufFile, TensorInfo, qtype_info, xxh3_64
 from les.errors import CorruptFileError, InvalidArgumentError, UnsupportedError
-from les.pack.files import Progress, ShardReader, check_equal, check_target, writing_beside
+from les.pack.files import Progress, ShardReader, Writeback, check_equal, check_target, writing_beside
 from les.pack.gguf_writer import TensorEntry, ValueType, align_up, encode_header
-from les.pack.layout import RECORD_ALIGNMENT, FileLayout, layer_metadata, plan_file
+from les.pack.layout import RECORD_ALIGNMENT, FileLayout, check_packable, is_record_tensor, layer_metadata, plan_file
 from les.pack.layout import SLICES as SLICE_NAMES
 
 
@@ -59,11 +59,12 @@ def _record(reader: ShardReader, layer: ExpertLayer, expert: int, record_bytes: 
     return bytes(record)
 
 
-def _copy_trunk(file: BinaryIO, reader: ShardReader, tensor: TensorInfo, meter: _Meter) -> int:
+def _copy_trunk(file: BinaryIO, reader: ShardReader, tensor: TensorInfo, meter: _Meter, writeback: Writeback) -> int:
     """Copies one tensor; returns the checksum of all of it."""
     parts = []
     for piece in reader.pieces(tensor.file_idx, tensor.offset_bytes, tensor.size_bytes):
         file.write(piece)
+        writeback.step()
         parts.append(xxh3_64(piece))
         meter.add(len(piece))
     return parts[0] if len(parts) == 1 else xxh3_64(b"".join(p.to_bytes(8, "little") for p in parts))
@@ -91,6 +92,7 @@ def pack(source: str | Path, target: str | Path | None = None, *, progress: Prog
         raise UnsupportedError(f"{source}: is packed already")
     if not gguf.expert_layers:
         raise UnsupportedError(f"{source}: has no routed experts, so there is nothing to pack; les runs it as it is")
+    check_packable(gguf)
     first = Path(gguf.shards[0][0])
     path = Path(target) if target is not None else first.with_name(first.stem + ".les")
     layout = plan_file(gguf)
@@ -100,9 +102,10 @@ def pack(source: str | Path, target: str | Path | None = None, *, progress: Prog
     meter = _Meter(sum(t.size_bytes for t in gguf.tensors), progress)
     with ShardReader(gguf.shards) as reader, writing_beside(path) as file:
         file.write(bytes(header_bytes))  # the checksums in it are known at the end
+        writeback = Writeback(file)
         trunk_sums = []
         for tensor in layout.trunk:
-            trunk_sums.append(_copy_trunk(file, reader, tensor, meter))
+            trunk_sums.append(_copy_trunk(file, reader, tensor, meter, writeback))
             _pad(file, RECORD_ALIGNMENT)
         record_sums: list[list[int]] = []
         for layer, planned in zip(gguf.expert_layers, layout.layers, strict=True):
@@ -111,6 +114,7 @@ def pack(source: str | Path, target: str | Path | None = None, *, progress: Prog
                 record = _record(reader, layer, expert, planned.record_bytes)
                 sums.append(xxh3_64(record))
                 file.write(record)
+                writeback.step()
                 meter.add(planned.payload_bytes)
             record_sums.append(sums)
         file.seek(0)
@@ -119,14 +123,28 @@ def pack(source: str | Path, target: str | Path | None = None, *, progress: Prog
     return PackResult(path, source_bytes, path.stat().st_size, n_records, time.monotonic() - started)
 
 
+def _number(gguf: GgufFile, key: str, default: int) -> int:
+    value = gguf.metadata.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise CorruptFileError(f"{gguf.shards[0][0]}: key {key} is no integer")
+    return value
+
+
+def _numbers(gguf: GgufFile, key: str) -> list[int]:
+    value = gguf.metadata.get(key, [])
+    if not isinstance(value, list) or not all(isinstance(x, int) for x in value):
+        raise CorruptFileError(f"{gguf.shards[0][0]}: key {key} is no array of integers")
+    return value
+
+
 def verify(path: str | Path, progress: Progress | None = None) -> VerifyReport:
     """Reads all of a `.les` file and checks every checksum. Raises CorruptFileError naming the layer and expert, or the
     tensor, that does not match."""
     gguf = GgufFile(str(path))
     if not gguf.is_packed:
         return VerifyReport(Path(path), False, 0, len(gguf.tensors), 0)
-    trunk = [t for t in gguf.tensors if not t.name.endswith(".experts")]
-    expected = gguf.metadata.get("les.trunk.checksums", [])
+    trunk = [t for t in gguf.tensors if not is_record_tensor(t.name)]
+    expected = _numbers(gguf, "les.trunk.checksums")
     if len(expected) != len(trunk):
         raise CorruptFileError(f"{path}: {len(expected)} trunk checksums for {len(trunk)} tensors")
     meter = _Meter(sum(t.size_bytes for t in gguf.tensors), progress)
@@ -156,25 +174,32 @@ def unpack(source: str | Path, target: str | Path, *, progress: Progress | None 
     gguf = GgufFile(str(source))
     if not gguf.is_packed:
         raise InvalidArgumentError(f"{source}: is not packed")
-    alignment = int(gguf.metadata.get("les.source_alignment", 32))
+    alignment = _number(gguf, "les.source_alignment", 32)
+    if not 0 < alignment <= 1 << 20 or alignment & (alignment - 1):
+        raise CorruptFileError(f"{source}: les.source_alignment is {alignment}; expected a power of two up to {1 << 20}")
     kinds = gguf.metadata_types
-    metadata: list[tuple[str, ValueType, Any]] = [
-        (k, kinds[k], v) for k, v in gguf.metadata.items() if not k.startswith("les.") and k != "general.alignment"
-    ]
-    if alignment != 32:
-        metadata.append(("general.alignment", ("u32", None), alignment))
+    metadata: list[tuple[str, ValueType, Any]] = []
+    is_source = True  # les.version ends what came from the source
+    for key, value in gguf.metadata.items():
+        is_source = is_source and key != "les.version"
+        if key == "general.alignment" and is_source:
+            metadata.append((key, kinds[key], alignment))
+        elif key != "general.alignment" and not key.startswith("les."):
+            metadata.append((key, kinds[key], value))
     plan = _unpacked_tensors(gguf, alignment)
     header = encode_header(metadata, [entry for entry, _ in plan], alignment)
     path = Path(target)
-    end = max(e.offset_bytes + e.size_bytes for e, _ in plan)
+    end = max((e.offset_bytes + e.size_bytes for e, _ in plan), default=0)
     check_target(path, [p for p, _ in gguf.shards], len(header) + end, overwrite)
     meter = _Meter(sum(e.size_bytes for e, _ in plan), progress)
     with ShardReader(gguf.shards) as reader, writing_beside(path) as file:
         file.write(header)
+        writeback = Writeback(file)
         for _, ranges in plan:
             for file_idx, offset, size in ranges:
                 for piece in reader.pieces(file_idx, offset, size):
                     file.write(piece)
+                    writeback.step()
                     meter.add(len(piece))
             _pad(file, alignment)
     return path
@@ -192,11 +217,14 @@ def _unpacked_tensors(gguf: GgufFile, alignment: int) -> list[tuple[TensorEntry,
         at = align_up(at + size, alignment)
 
     for t in gguf.tensors:
-        if not t.name.endswith(".experts"):
+        if not is_record_tensor(t.name):
             add(t.name, qtype_info(t.type)[0], t.shape, [(t.file_idx, t.offset_bytes, t.size_bytes)])
-    fused = set(gguf.metadata.get("les.fused_layers", []))
+    fused = set(_numbers(gguf, "les.fused_layers"))
     for layer in gguf.expert_layers:
-        groups = [("gate", "up"), ("down",)] if layer.layer in fused else [(n,) for n in SLICE_NAMES if n in layer.slices]
+        types = {n: layer.slices[n]["type"] for n in SLICE_NAMES if n in layer.slices}
+        # One tensor has one type, so halves that were given different types come back as two tensors.
+        is_fused = layer.layer in fused and types.get("gate") == types["up"]
+        groups = [("gate", "up"), ("down",)] if is_fused else [(n,) for n in types]
         for names in groups:
             slices = [layer.slices[n] for n in names]
             ranges = []
