@@ -124,3 +124,8 @@ def test_checksum_is_xxh3() -> None:
     for n in [*range(300), 1023, 1024, 1025, 5000, 100_000]:
         data = bytes((i * 131 + 7) & 255 for i in range(n))
         assert xxh3_64(data) == xxhash.xxh3_64_intdigest(data)
+
+
+def test_a_message_that_quotes_bytes_of_no_encoding_is_still_a_typed_error() -> None:
+    with pytest.raises(les.NotFoundError, match="nowhere"):
+        GgufFile(b"/nowhere/\xff\xfe.gguf")  # type: ignore[arg-type]

@@ -27,7 +27,11 @@ const char* class_name(Code code) {
 void throw_status(const Status& status) {
   if (status.is_ok()) return;
   const pybind11::object type = pybind11::module_::import("les.errors").attr(class_name(status.code()));
-  PyErr_SetString(type.ptr(), status.message().c_str());
+  // A message may quote a path or a key that is no UTF-8.
+  const std::string& text = status.message();
+  const auto message = pybind11::reinterpret_steal<pybind11::object>(
+      PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
+  PyErr_SetObject(type.ptr(), message.ptr());
   throw pybind11::error_already_set();
 }
 
