@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+import warnings
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, overload
@@ -14,7 +17,7 @@ from les import _core
 from les._core import Tokenizer
 from les.chat_template import CHATML, ChatTemplate, Message
 from les.errors import InvalidArgumentError
-from les.generate import GenerationResult, StopRules, TextStream
+from les.generate import GenerationResult, StopRules, TextStream, Turns, count_shared
 from les.sampler import SamplingParams
 from les.sizes import parse_size
 
@@ -23,57 +26,120 @@ Progress = Callable[[int, int], None]
 
 
 class Session:
-    """One timeline of tokens and what the model remembers of them. One thread at a time."""
+    """One timeline of tokens and what the model remembers of them. Calls from several threads take turns."""
 
-    def __init__(self, core: _core.Session, model: Model) -> None:
-        self._core, self._model = core, model
-        self.is_streaming = False
+    def __init__(self, core: _core.Session) -> None:
+        self._core = core
+        self._lock = threading.RLock()
+        self.turns = Turns()  # of texts: a stream holds it from its first token to its last
+        self.is_closed = False
 
     @property
     def position(self) -> int:
         """Tokens so far."""
-        return self._core.position
+        with self._lock:
+            return self._core.position
 
     @property
     def tokens(self) -> list[int]:
-        return self._core.tokens
+        with self._lock:
+            return self._core.tokens
 
     def eval(self, tokens: Sequence[int], all_logits: bool = False) -> npt.NDArray[np.float32]:
-        """Feeds tokens; logits [n or 1, n_vocab] after each, or after the last. On any error the session is as before."""
-        return self._core.eval(tokens, all_logits)
+        """Feeds tokens; logits [n or 1, n_vocab] after each, or after the last. On any error the session is as before.
+
+        Ctrl-C stops it within a layer, like cancel.
+        """
+        with self._lock:
+            if self.is_closed:
+                raise InvalidArgumentError("the session is closed")
+            if len(tokens) == 1 or threading.current_thread() is not threading.main_thread():
+                return self._core.eval(tokens, all_logits)
+            return self._eval_interruptibly(tokens, all_logits)
+
+    def _eval_interruptibly(self, tokens: Sequence[int], all_logits: bool) -> npt.NDArray[np.float32]:
+        # Python runs signal handlers in the main thread only, and not while that is in native code: a long prefill
+        # would not notice Ctrl-C. So it runs beside, and the main thread waits for it.
+        result: list[npt.NDArray[np.float32]] = []
+        failure: list[BaseException] = []
+        done = threading.Event()
+
+        def work() -> None:
+            try:
+                result.append(self._core.eval(tokens, all_logits))
+            except BaseException as error:
+                failure.append(error)
+            finally:
+                done.set()
+
+        position = self._core.position
+        worker = threading.Thread(target=work, name="les-prefill", daemon=True)
+        try:
+            worker.start()
+            done.wait()
+        except BaseException:
+            self._cancel_until(done)
+            if result:  # it was done just before the interruption
+                self._core.rewind(position)
+            raise
+        if failure:
+            raise failure[0]
+        return result[0]
+
+    def _cancel_until(self, done: threading.Event) -> None:
+        while True:
+            try:
+                while not done.wait(0.01):  # again and again: a cancel before the step begins is forgotten
+                    self._core.cancel()
+                return
+            except KeyboardInterrupt:
+                continue
 
     def sync(self, tokens: Sequence[int]) -> npt.NDArray[np.float32]:
         """Makes the session hold exactly these tokens, computing only what is new; logits [1, n_vocab] after the last."""
-        held = self._core.tokens
-        common = 0
-        limit = min(len(held), len(tokens) - 1)  # the last token is computed in any case: its logits are wanted
-        while common < limit and held[common] == tokens[common]:
-            common += 1
-        self._core.rewind(common)
-        return self._core.eval(list(tokens[common:]))
+        if not tokens:
+            raise InvalidArgumentError("sync needs at least one token")
+        with self._lock:
+            n_kept = count_shared(self._core.tokens, tokens)
+            self._core.rewind(n_kept)
+            return self.eval(list(tokens[n_kept:]))
 
     def routing(self) -> npt.NDArray[np.int32]:
         """Experts chosen in the last eval: [MoE layers, n, experts used], highest score first."""
-        return self._core.routing()
+        with self._lock:
+            return self._core.routing()
 
     def rewind(self, n: int) -> None:
         """Keeps the first n tokens."""
-        self._core.rewind(n)
+        with self._lock:
+            self._core.rewind(n)
 
     def cancel(self) -> None:
-        """From another thread: a running eval raises CancelledError."""
-        self._core.cancel()
+        """From another thread: a running eval raises CancelledError. Without one, nothing."""
+        with contextlib.suppress(InvalidArgumentError):  # closed
+            self._core.cancel()
 
     def save(self, path: str | Path) -> None:
         """Writes tokens and state to a file, atomically; load continues bit for bit."""
-        self._core.save(str(path))
+        with self._lock:
+            self._core.save(str(path))
 
     def load(self, path: str | Path) -> None:
         """Replaces tokens and state by a saved session's, made with the same model and kv_type."""
-        self._core.load(str(path))
+        with self._lock:
+            self._core.load(str(path))
 
     def close(self) -> None:
-        self._core.close()
+        """Frees its memory; what runs in it in another thread is cancelled first. Twice is fine."""
+        self.turns.shut()
+        while not self._lock.acquire(timeout=0.02):
+            self.cancel()
+        try:
+            if not self.is_closed:
+                self.is_closed = True
+                self._core.close()
+        finally:
+            self._lock.release()
 
     def __enter__(self) -> Session:
         return self
@@ -85,12 +151,15 @@ class Session:
 class Model:
     """A loaded model. Threads take turns; two models in one process are independent. Use as a context manager, or close."""
 
-    def __init__(self, path: str, core: _core.Engine) -> None:
+    def __init__(self, path: str, core: _core.Engine, log: Callable[[str], None] | None = None) -> None:
         self.path = path
         self._core = core
-        self._lock = threading.RLock()
+        self._log = log
+        self._lock = threading.RLock()  # of what follows, and of calls that a close must not overtake
+        self._sessions: weakref.WeakSet[Session] = weakref.WeakSet()
         self._session: Session | None = None
         self._template: ChatTemplate | None = None
+        self._is_closed = False
         self.tokenizer: Tokenizer = core.tokenizer
 
     def __enter__(self) -> Model:
@@ -100,7 +169,7 @@ class Model:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<les.Model {self.path!r}>"
+        return f"<les.Model {self.path!r}{' (closed)' if self._is_closed else ''}>"
 
     @property
     def architecture(self) -> str:
@@ -130,28 +199,40 @@ class Model:
 
     def stats(self) -> dict[str, Any]:
         """Counters since loading: tokens, hits, bytes read, stalls, and the same per layer; keys as in _core.pyi."""
-        return self._core.stats()
+        with self._lock:
+            return self._core.stats()
 
     def reset_stats(self) -> None:
-        self._core.reset_stats()
+        with self._lock:
+            self._core.reset_stats()
 
     def set_memory(self, memory: str | int | None) -> None:
         """Changes the budget; sessions keep their state. Raises BudgetError below the floor."""
-        self._core.set_memory(parse_size(memory))
+        with self._lock:
+            self._core.set_memory(parse_size(memory))
 
     def session(self) -> Session:
-        """A new timeline. Its memory comes out of the expert cache."""
-        return Session(self._core.session(), self)
+        """A new timeline. Its memory comes out of the expert cache. It ends with the model."""
+        with self._lock:
+            session = Session(self._core.session())
+            self._sessions.add(session)
+            return session
+
+    def default_session(self) -> Session:
+        """The session that generate uses when it is given none."""
+        with self._lock:
+            if self._session is None:
+                self._session = self.session()
+            return self._session
 
     def close(self) -> None:
-        """Frees everything, after what runs in other threads has been stopped. Twice is fine."""
-        session = self._session
-        if session is not None:
-            session.cancel()
+        """Frees everything. What runs in other threads is cancelled: their texts end early. Later calls raise
+        InvalidArgumentError. Twice is fine."""
         with self._lock:
-            if self._session is not None:
-                self._session.close()
-                self._session = None
+            self._is_closed = True
+            for session in list(self._sessions):
+                session.close()
+            self._session = None
             self._core.close()
 
     # --- prompts ---------------------------------------------------------------------------------
@@ -162,18 +243,34 @@ class Model:
 
     @property
     def chat_template(self) -> ChatTemplate:
-        """The model's own template; ChatML where the file has none."""
-        if self._template is None:
-            source = self.metadata.get("tokenizer.chat_template", CHATML)
-            self._template = ChatTemplate(source, self.tokenizer)
-        return self._template
+        """The model's own template; ChatML where the file has none, said once: to log, or as a UserWarning."""
+        with self._lock:
+            if self._template is None:
+                if not self.has_chat_template:
+                    news = f"{Path(self.path).name} has no chat template: ChatML is used"
+                    if self._log:
+                        self._log(news)
+                    else:
+                        warnings.warn(news, stacklevel=2)
+                self._template = ChatTemplate(self.metadata.get("tokenizer.chat_template", CHATML), self.tokenizer)
+            return self._template
 
-    def apply_chat_template(self, messages: Sequence[Message], *, template: str | None = None, **variables: Any) -> list[int]:
-        """Token ids of a chat up to where the assistant speaks. variables go to the template (tools, enable_thinking)."""
+    def apply_chat_template(self, messages: Sequence[Message], *, template: str | None = None,
+                            tools: Sequence[Mapping[str, Any]] | None = None, thinking: bool | None = None,
+                            **variables: Any) -> list[int]:
+        """Token ids of a chat up to where the assistant speaks.
+
+        template: Jinja text instead of the model's own. tools: functions on offer, as OpenAI's API describes them.
+        thinking: what the template reads as enable_thinking; None leaves it to the template. variables go to the
+        template as they are. Raises InvalidArgumentError with the template's words when it refuses.
+        """
         chosen = ChatTemplate(template, self.tokenizer) if template is not None else self.chat_template
-        return chosen.encode(chosen.render(messages, **variables))
+        if thinking is not None:
+            variables["enable_thinking"] = thinking
+        return chosen.encode(chosen.render(messages, tools=tools, **variables))
 
     def encode_prompt(self, prompt: Prompt, *, raw: bool = False, system: str | None = None, template: str | None = None,
+                      tools: Sequence[Mapping[str, Any]] | None = None, thinking: bool | None = None,
                       template_variables: Mapping[str, Any] | None = None) -> list[int]:
         """Token ids of any kind of prompt: text, messages or tokens. Text becomes a user message where the model has a
         chat template, unless raw."""
@@ -184,30 +281,43 @@ class Model:
                     return [self.tokenizer.bos]
                 return ids
             prompt = [{"role": "user", "content": prompt}]
-        if prompt and isinstance(prompt[0], (int, np.integer)):
-            return [int(t) for t in prompt]  # type: ignore[arg-type]
+        if isinstance(prompt, np.ndarray) or all(isinstance(t, (int, np.integer)) for t in prompt):
+            return [int(t) for t in prompt]  # type: ignore[call-overload]
         messages: list[Message] = list(prompt)  # type: ignore[arg-type]
         if system is not None:
             messages.insert(0, {"role": "system", "content": system})
-        return self.apply_chat_template(messages, template=template, **dict(template_variables or {}))
+        return self.apply_chat_template(messages, template=template, tools=tools, thinking=thinking, **dict(template_variables or {}))
 
     # --- text ------------------------------------------------------------------------------------
 
     @overload
-    def generate(self, prompt: Prompt, *, stream: Literal[False] = False, **options: Any) -> GenerationResult: ...
+    def generate(self, prompt: Prompt, *, stream: Literal[False] = False, max_tokens: int = ..., temperature: float = ...,
+                 top_k: int = ..., top_p: float = ..., min_p: float = ..., repeat_penalty: float = ...,
+                 presence_penalty: float = ..., frequency_penalty: float = ..., penalty_last_n: int = ...,
+                 seed: int | None = ..., logit_bias: Mapping[int, float] | None = ..., stop: str | int | Iterable[str | int] = ...,
+                 logprobs: int | None = ..., raw: bool = ..., system: str | None = ..., template: str | None = ...,
+                 tools: Sequence[Mapping[str, Any]] | None = ..., thinking: bool | None = ...,
+                 template_variables: Mapping[str, Any] | None = ..., session: Session | None = ...) -> GenerationResult: ...
     @overload
-    def generate(self, prompt: Prompt, *, stream: Literal[True], **options: Any) -> TextStream: ...
+    def generate(self, prompt: Prompt, *, stream: Literal[True], max_tokens: int = ..., temperature: float = ...,
+                 top_k: int = ..., top_p: float = ..., min_p: float = ..., repeat_penalty: float = ...,
+                 presence_penalty: float = ..., frequency_penalty: float = ..., penalty_last_n: int = ...,
+                 seed: int | None = ..., logit_bias: Mapping[int, float] | None = ..., stop: str | int | Iterable[str | int] = ...,
+                 logprobs: int | None = ..., raw: bool = ..., system: str | None = ..., template: str | None = ...,
+                 tools: Sequence[Mapping[str, Any]] | None = ..., thinking: bool | None = ...,
+                 template_variables: Mapping[str, Any] | None = ..., session: Session | None = ...) -> TextStream: ...
 
     def generate(self, prompt: Prompt, *, stream: bool = False, max_tokens: int = 512, temperature: float = 0.8,
                  top_k: int = 40, top_p: float = 0.95, min_p: float = 0.05, repeat_penalty: float = 1.0,
                  presence_penalty: float = 0.0, frequency_penalty: float = 0.0, penalty_last_n: int = 64,
                  seed: int | None = None, logit_bias: Mapping[int, float] | None = None,
-                 stop: str | Iterable[str | int] = (), logprobs: int | None = None, raw: bool = False,
+                 stop: str | int | Iterable[str | int] = (), logprobs: int | None = None, raw: bool = False,
                  system: str | None = None, template: str | None = None,
+                 tools: Sequence[Mapping[str, Any]] | None = None, thinking: bool | None = None,
                  template_variables: Mapping[str, Any] | None = None,
                  session: Session | None = None) -> GenerationResult | TextStream:
         """Continues a prompt: text (a user message where the model has a chat template, unless raw), a list of messages
-        ({"role", "content"}), or token ids.
+        ({"role", "content"}), or token ids. system, template, tools and thinking are apply_chat_template's.
 
         stop: strings (not part of the text) and token ids. max_tokens -1: until the context is full. temperature 0: the
         likeliest token always. seed: same seed and settings, same text. logprobs: how many alternatives to report.
@@ -216,18 +326,15 @@ class Model:
         """
         params = SamplingParams(temperature, top_k, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty,
                                 penalty_last_n, seed, dict(logit_bias or {}))
-        stops = (stop,) if isinstance(stop, str) else tuple(stop)
-        rules = StopRules(max_tokens, tuple(s for s in stops if not isinstance(s, int)), frozenset(s for s in stops if isinstance(s, int)))
+        stops = (stop,) if isinstance(stop, (str, int)) else tuple(stop)
+        texts = tuple(s for s in stops if not isinstance(s, (int, np.integer)))
+        rules = StopRules(max_tokens, texts, frozenset(int(s) for s in stops if isinstance(s, (int, np.integer))))
         if logprobs is not None and not 0 <= logprobs <= 100:
             raise InvalidArgumentError(f"logprobs is {logprobs}; expected 0 to 100")
-        ids = self.encode_prompt(prompt, raw=raw, system=system, template=template, template_variables=template_variables)
-        if session is None:
-            with self._lock:
-                if self._session is None:
-                    self._session = self.session()
-                session = self._session
-        text = TextStream(session, self.tokenizer, ids, params, rules, context=self.context, stats=self._core.stats,
-                          logprobs=logprobs, lock=self._lock)
+        ids = self.encode_prompt(prompt, raw=raw, system=system, template=template, tools=tools, thinking=thinking,
+                                 template_variables=template_variables)
+        text = TextStream(session or self.default_session(), self.tokenizer, ids, params, rules, context=self.context,
+                          stats=self.stats, logprobs=logprobs)
         return text if stream else text.result
 
 
@@ -255,7 +362,7 @@ def load(model: str | Path, *, memory: str | int | None = None, threads: int = 0
     settings = {"threads": threads, "context": context, "kv_type": kv_type, "chunk": chunk, "flash": flash, "reader": reader,
                 "lanes": lanes, "direct": direct, "verify": verify, "prefetch": prefetch, "policy": policy,
                 "compute": compute, "fault": fault, "log": log}
-    return Model(path, _core.Engine(path, _options(memory, settings), progress))
+    return Model(path, _core.Engine(path, _options(memory, settings), progress), log)
 
 
 def plan(model: str | Path, *, memory: str | int | None = None, **settings: Any) -> dict[str, Any]:

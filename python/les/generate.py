@@ -1,4 +1,4 @@
-"""Text from a session, in three levels: tokens (generate_steps), pieces of text (stream), one result (collect).
+"""Text from a session, in three levels: tokens (generate_steps), pieces of text (TextStream), one result (its .result).
 
 Levels above know what those below do not: the first knows no text, the second no files, and everything that talks to a
 person or a network is a user of the second.
@@ -6,8 +6,9 @@ person or a network is a user of the second.
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -15,19 +16,64 @@ import numpy as np
 import numpy.typing as npt
 
 from les._core import Detokenizer, Tokenizer
-from les.errors import CancelledError, InvalidArgumentError
-from les.sampler import Sampler, SamplingParams, log_probabilities
+from les.errors import CancelledError, InvalidArgumentError, LesError
+from les.sampler import Sampler, SamplingParams, log_sum, top_log_probabilities
 
 
 class TokenSession(Protocol):
     """What generating needs of a session."""
 
-    is_streaming: bool  # a stream over it is open
-
     @property
-    def position(self) -> int: ...
+    def tokens(self) -> list[int]: ...
+    @property
+    def turns(self) -> Turns: ...
+    @property
+    def is_closed(self) -> bool: ...
     def eval(self, tokens: Sequence[int], all_logits: bool = False) -> npt.NDArray[np.float32]: ...
     def sync(self, tokens: Sequence[int]) -> npt.NDArray[np.float32]: ...
+
+
+class Turns:
+    """Lets one text at a time be written in a session: other threads wait, the same thread is told of its own open stream.
+
+    A turn may end in another thread than it began in, as where a server iterates in a pool of threads.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._owner: int | None = None  # the thread that began the text
+        self._is_shut = False
+
+    def begin(self) -> None:
+        """Waits for the turn. Raises InvalidArgumentError after shut, and where waiting would be for oneself."""
+        with self._changed:
+            if self._owner == threading.get_ident():
+                raise InvalidArgumentError("another stream of this session is still open: close it, or use a session of its own")
+            while self._owner is not None and not self._is_shut:
+                self._changed.wait()
+            if self._is_shut:
+                raise InvalidArgumentError("the session is closed")
+            self._owner = threading.get_ident()
+
+    def end(self) -> None:
+        with self._changed:
+            self._owner = None
+            self._changed.notify()
+
+    def shut(self) -> None:
+        """No more turns; those who wait are told."""
+        with self._changed:
+            self._is_shut = True
+            self._changed.notify_all()
+
+
+def count_shared(held: Sequence[int], tokens: Sequence[int]) -> int:
+    """How many of tokens a session that holds `held` need not compute; the last one is always computed, for its logits."""
+    limit = min(len(held), len(tokens) - 1)
+    n = 0
+    while n < limit and held[n] == tokens[n]:
+        n += 1
+    return n
 
 
 @dataclass(frozen=True)
@@ -94,10 +140,22 @@ class StreamingStats:
     wasted_bytes: int
     peak_bytes: int  # of the process so far
 
+    n_tokens: int = 0  # computed: prompt and reply
+    total_s: float = 0.0
+
     @property
     def hit_rate(self) -> float:
         total = self.hits + self.misses + self.late
         return self.hits / total if total else 1.0
+
+    @property
+    def flash_bytes_per_token(self) -> float:
+        return self.flash_bytes / self.n_tokens if self.n_tokens else 0.0
+
+    @property
+    def stall_fraction(self) -> float:
+        """Part of the time in which nothing could be computed for want of an expert."""
+        return self.stall_s / self.total_s if self.total_s > 0 else 0.0
 
 
 @dataclass(frozen=True)
@@ -113,19 +171,25 @@ class GenerationResult:
     stats: StreamingStats
     logprobs: list[TokenLogprob] | None = None
 
+    @property
+    def prompt_tokens(self) -> int:
+        return self.timings.prompt_tokens
+
+    @property
+    def completion_tokens(self) -> int:
+        return self.timings.completion_tokens
+
     def __str__(self) -> str:
         return self.text
 
 
-def generate_steps(session: TokenSession, prompt: Sequence[int], params: SamplingParams, *, logprobs: int | None = None,
-                   on_prefill: Callable[[], None] | None = None) -> Iterator[Step]:
+def generate_steps(session: TokenSession, prompt: Sequence[int], params: SamplingParams, *,
+                   logprobs: int | None = None) -> Iterator[Step]:
     """Tokens without end. The prompt is brought into the session (what is there already is not computed again), then
     each yielded token is fed when the next one is asked for. logprobs: how many alternatives to report."""
     sampler = Sampler(params)
     history = list(prompt)
     logits = session.sync(prompt)[-1]
-    if on_prefill:
-        on_prefill()
     while True:
         token = sampler.choose(logits, history)
         yield Step(token, _logprob(logits, token, logprobs) if logprobs is not None else None)
@@ -134,9 +198,7 @@ def generate_steps(session: TokenSession, prompt: Sequence[int], params: Samplin
 
 
 def _logprob(logits: npt.NDArray[np.float32], token: int, n_top: int) -> TokenLogprob:
-    values = log_probabilities(logits)
-    top = np.argsort(-values, kind="stable")[:n_top]
-    return TokenLogprob(token, float(values[token]), {int(i): float(values[i]) for i in top})
+    return TokenLogprob(token, float(logits[token]) - log_sum(logits), top_log_probabilities(logits, n_top))
 
 
 class StopStrings:
@@ -183,12 +245,11 @@ class TextStream:
     """An iterator of Chunk with the finished result behind it.
 
     Closing it, an exception in the loop or Ctrl-C ends the text early; the session keeps what was computed and can be
-    used at once. Iterate once; one thread.
+    used at once. Iterate once, one thread at a time. The session belongs to the stream from the first chunk to the last.
     """
 
     def __init__(self, session: TokenSession, tokenizer: Tokenizer, prompt: Sequence[int], params: SamplingParams,
-                 rules: StopRules, *, context: int, stats: Callable[[], dict[str, Any]], logprobs: int | None = None,
-                 lock: Any = None) -> None:
+                 rules: StopRules, *, context: int, stats: Callable[[], dict[str, Any]], logprobs: int | None = None) -> None:
         if not prompt:
             raise InvalidArgumentError("the prompt is empty and the model has no BOS token to begin with")
         if len(prompt) > context:
@@ -196,14 +257,14 @@ class TextStream:
                 f"the prompt has {len(prompt)} tokens; the context holds {context}: load the model with context={len(prompt)} or more")
         self._tokenizer, self._rules = tokenizer, rules
         self._prompt, self._context, self._stats = list(prompt), context, stats
-        self._session, self._params, self._n_logprobs, self._lock = session, params, logprobs, lock
+        self._session, self._params, self._n_logprobs = session, params, logprobs
         self._tokens: list[int] = []
         self._text: list[str] = []
         self._logprobs: list[TokenLogprob] = []
         self._finish_reason: str = "cancelled"
         self._stop_reason: str | int | None = None
         self._result: GenerationResult | None = None
-        self._chunks = self._run()
+        self._chunks: Generator[Chunk, None, None] = self._run()
 
     def __iter__(self) -> Iterator[Chunk]:
         return self
@@ -230,27 +291,26 @@ class TextStream:
             raise InvalidArgumentError("the stream was closed before it began")
         return self._result
 
-    def _run(self) -> Iterator[Chunk]:
-        if self._lock is not None:
-            self._lock.acquire()
-        if getattr(self._session, "is_streaming", False):
-            if self._lock is not None:
-                self._lock.release()
-            raise InvalidArgumentError("another stream of this session is still open: close it, or use a session of its own")
-        self._session.is_streaming = True
+    def _run(self) -> Generator[Chunk, None, None]:
+        session = self._session
+        session.turns.begin()
         started = time.perf_counter()
-        before = self._stats()
-        kept = self._session.position
         first_s = [0.0, 0.0]
+        before: dict[str, Any] = {}
+        n_kept = 0
         try:
+            before = self._stats()
+            n_kept = count_shared(session.tokens, self._prompt)
             yield from self._texts(started, first_s)
         except CancelledError:
             self._finish_reason = "cancelled"
+        except LesError:
+            if not session.is_closed:  # closed by another thread: a text that ends early, not a fault
+                raise
+            self._finish_reason = "cancelled"
         finally:
-            self._session.is_streaming = False
-            self._result = self._make_result(before, started, first_s, kept)
-            if self._lock is not None:
-                self._lock.release()
+            session.turns.end()
+            self._result = self._make_result(before, time.perf_counter() - started, first_s, n_kept)
 
     def _texts(self, started: float, first_s: list[float]) -> Iterator[Chunk]:
         rules, tokenizer = self._rules, self._tokenizer
@@ -259,10 +319,11 @@ class TextStream:
         detokenizer, stops = Detokenizer(tokenizer), StopStrings(rules.stop)
         if limit <= 0:
             self._session.sync(self._prompt)
+            first_s[0] = first_s[1] = time.perf_counter() - started
             self._finish_reason = "length"
             return
         for step in generate_steps(self._session, self._prompt, self._params, logprobs=self._n_logprobs):
-            if not self._tokens:
+            if first_s[0] == 0:
                 first_s[0] = time.perf_counter() - started
             first_s[1] = time.perf_counter() - started
             token = step.token
@@ -288,15 +349,21 @@ class TextStream:
             self._text.append(rest)
             yield Chunk(rest, None)
 
-    def _make_result(self, before: dict[str, Any], started: float, first_s: list[float], kept: int) -> GenerationResult:
-        after = self._stats()
+    def _make_result(self, before: dict[str, Any], total_s: float, first_s: list[float], n_kept: int) -> GenerationResult:
+        try:
+            after = self._stats()
+        except LesError:  # the model was closed meanwhile
+            after = before
 
         def grown(name: str) -> int:
             return int(after.get(name, 0)) - int(before.get(name, 0))
 
-        prefilled = max(0, self._session.position - kept - max(0, len(self._tokens) - 1))
-        timings = Timings(len(self._prompt), min(prefilled, len(self._prompt)), len(self._tokens), first_s[0], max(0.0, first_s[1] - first_s[0]))
+        n_prompt, n_text = len(self._prompt), len(self._tokens)
+        has_prefilled = n_text > 0 or first_s[0] > 0 or self._finish_reason != "cancelled"
+        n_prefilled = n_prompt - n_kept if has_prefilled else 0
+        timings = Timings(n_prompt, n_prefilled, n_text, first_s[0], max(0.0, first_s[1] - first_s[0]))
         stats = StreamingStats(grown("hit"), grown("miss"), grown("late"), grown("flash_bytes"), grown("stall_ns") / 1e9,
-                               grown("useful_bytes"), grown("wasted_bytes"), int(after.get("peak_bytes", 0)))
+                               grown("useful_bytes"), grown("wasted_bytes"), int(after.get("peak_bytes", 0)),
+                               n_prefilled + max(0, n_text - 1), total_s)
         return GenerationResult("".join(self._text), list(self._tokens), self._finish_reason, self._stop_reason, timings,
                                 stats, self._logprobs if self._n_logprobs is not None else None)

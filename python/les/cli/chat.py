@@ -264,8 +264,6 @@ def run(args: argparse.Namespace) -> int:
         read = terminal_reader()
         if sys.stdin.isatty():
             chat.say(f"{model.metadata.get('general.name', args.model)}: {model.plan['message']}. /help shows the commands.")
-            if not model.has_chat_template:
-                chat.say("the model has no chat template: ChatML is used")
         while True:
             try:
                 line = read("> ")

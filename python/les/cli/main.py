@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 
 import les
@@ -37,6 +38,7 @@ def make_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit codes: 0 done, 1 an error (one line on stderr says what to do), 2 wrong usage, 130 interrupted."""
     args = make_parser().parse_args(argv)
+    warnings.showwarning = lambda message, *_: err.print(f"les: {message}", style="dim", markup=False, soft_wrap=True)
     try:
         return args.run(args) or 0
     except KeyboardInterrupt:
