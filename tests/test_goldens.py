@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from conftest import SHARED, shared_or_skip
 
-from les import UnsupportedError, _core
+from les import BudgetError, CorruptFileError, UnsupportedError, _core
 
 FOLDERS = sorted(p.parent.name for p in SHARED.glob("goldens/*/model.gguf")) or ["qwen3moe"]
 # Families that are not built yet; the test fails when one of them starts to load, so that the list stays true.
@@ -123,3 +123,42 @@ def test_save_and_load_continue_bit_for_bit(name: str, tmp_path: Path) -> None:
     other.load(str(tmp_path / "s"))
     assert other.position == 50
     np.testing.assert_array_equal(other.eval(tokens[50:], all_logits=True), expected)
+
+
+def test_a_damaged_saved_session_changes_nothing(tmp_path: Path) -> None:
+    engine = open_engine("qwen35moe")
+    session = engine.session()
+    session.eval(list(range(40)))
+    session.save(str(tmp_path / "s"))
+    session.eval([7, 8, 9])
+    expected = session.eval([10])
+    session.rewind(43)
+    data = bytearray((tmp_path / "s").read_bytes())
+    for damaged in (data[:-1], data[:len(data) // 2], data[:-100] + bytes([data[-100] ^ 1]) + data[-99:]):
+        (tmp_path / "d").write_bytes(damaged)
+        with pytest.raises(CorruptFileError):
+            session.load(str(tmp_path / "d"))
+        assert session.position == 43
+        np.testing.assert_array_equal(session.eval([10]), expected)
+        session.rewind(43)
+
+
+def test_memory_is_shared_out_again_as_sessions_come_and_go() -> None:
+    path = str(shared_or_skip("goldens", "qwen3moe", "model.gguf"))
+    floor = _core.plan_memory(path, {"context": 1024, "chunk": 16})["floor_bytes"]
+    engine = _core.Engine(path, {"context": 1024, "chunk": 16, "memory_bytes": floor + 1_500_000})
+    first = engine.session()
+    n_slots = engine.plan["n_slots"]
+    expected = first.eval([1, 2, 3])
+    second = engine.session()
+    assert engine.plan["n_slots"] < n_slots
+    assert engine.plan["total_bytes"] <= floor + 1_500_000
+    np.testing.assert_array_equal(second.eval([1, 2, 3]), expected)
+    second.close()
+    assert engine.plan["n_slots"] == n_slots
+    engine.set_memory(floor)
+    assert engine.plan["n_slots"] < n_slots
+    with pytest.raises(BudgetError):
+        engine.session()
+    first.rewind(0)
+    np.testing.assert_array_equal(first.eval([1, 2, 3]), expected)

@@ -25,7 +25,6 @@ MAY_INCLUDE = {
     "text": {"base"},
     "model": {"base", "cpu", "quant", "kernels", "store", "sched", "text"},
     "engine": {"base", "cpu", "quant", "kernels", "io", "store", "cache", "sched", "text", "model"},
-    "capi": {"base", "engine"},
     "py": {"base", "cpu", "quant", "kernels", "io", "store", "cache", "sched", "text", "model", "engine"},
 }
 MAX_LINES = {".cc": 600, ".h": 250, ".py": 500}

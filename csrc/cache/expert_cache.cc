@@ -209,10 +209,7 @@ int ExpertCache::take(ExpertKey key, bool is_guess) {
     if (idx < 0) return -1;
     const Slot& old = slot(idx);
     ++n_evicted_;
-    if (old.is_unused_guess) {
-      ++n_wasted_;
-      wasted_bytes_ += record_bytes_[old.key.layer];
-    }
+    if (old.is_unused_guess) wasted_bytes_ += record_bytes_[old.key.layer];
     set_empty(idx);
   }
   free_[c].pop_back();

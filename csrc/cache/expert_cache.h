@@ -66,9 +66,8 @@ class ExpertCache {
   uint64_t memory_bytes() const { return memory_bytes_; }
   bool holds_everything() const { return holds_everything_; }
   uint64_t n_evicted() const { return n_evicted_; }
-  uint64_t n_wasted() const { return n_wasted_; }           // guesses given up unused
-  uint64_t wasted_bytes() const { return wasted_bytes_; }
-  void reset_counters() { n_evicted_ = n_wasted_ = wasted_bytes_ = 0; }
+  uint64_t wasted_bytes() const { return wasted_bytes_; }    // of guesses given up unused
+  void reset_counters() { n_evicted_ = wasted_bytes_ = 0; }
   const std::vector<Slot>& slots() const { return slots_; }
 
  private:
@@ -88,7 +87,7 @@ class ExpertCache {
   std::vector<Buffer> slabs_;
   uint64_t tick_ = 0;
   size_t n_slots_ = 0, n_layers_with_experts_ = 0;
-  uint64_t memory_bytes_ = 0, n_evicted_ = 0, n_wasted_ = 0, wasted_bytes_ = 0;
+  uint64_t memory_bytes_ = 0, n_evicted_ = 0, wasted_bytes_ = 0;
   bool holds_everything_ = false;
 };
 

@@ -27,12 +27,13 @@ Status check_options(const EngineOptions& options) {
   return Status::ok();
 }
 
-MemoryPlan plan_for(const MemoryNeeds& needs, const EngineOptions& options) {
-  MemoryPlan plan = plan_memory(needs, options.memory_bytes, options.chunk);
-  if (options.memory_bytes.has_value()) return plan;
-  const auto affordable = static_cast<uint64_t>(static_cast<double>(available_memory_bytes()) * kFreeShare);
+// Without a budget: all that the model needs, within what the machine has to spare beside held_bytes of our own.
+MemoryPlan plan_within(const MemoryNeeds& needs, std::optional<uint64_t> budget_bytes, int chunk, uint64_t held_bytes = 0) {
+  MemoryPlan plan = plan_memory(needs, budget_bytes, chunk);
+  if (budget_bytes.has_value()) return plan;
+  const auto affordable = static_cast<uint64_t>(static_cast<double>(available_memory_bytes() + held_bytes) * kFreeShare);
   if (plan.full_bytes <= affordable) return plan;
-  return plan_memory(needs, std::max(affordable, plan.floor_bytes), options.chunk);
+  return plan_memory(needs, std::max(affordable, plan.floor_bytes), chunk);
 }
 
 Status budget_error(const std::string& path, const MemoryPlan& plan) {
@@ -45,7 +46,7 @@ Result<MemoryPlan> plan_model(const std::string& path, const EngineOptions& opti
   LES_RETURN_IF_ERROR(check_options(options));
   LES_ASSIGN_OR_RETURN(const ModelParts parts, examine_model(path, options));
   *context = parts.context;
-  return plan_for(parts.needs, options);
+  return plan_within(parts.needs, options.memory_bytes, options.chunk);
 }
 
 Engine::~Engine() = default;
@@ -80,7 +81,7 @@ Status Engine::load(const std::string& path, const EngineOptions& options, const
   graph_ = std::move(parts.graph);
   state_spec_ = parts.state_spec;
   context_ = parts.context;
-  plan_ = plan_for(parts.needs, options);
+  plan_ = plan_within(parts.needs, options.memory_bytes, options.chunk);
   if (!plan_.fits) return budget_error(path, plan_);
 
   FileOptions file_options;
@@ -121,7 +122,6 @@ Result<std::shared_ptr<Engine>> open_engine(const std::string& path, const Engin
                                             const ProgressFn& progress) {
   std::shared_ptr<Engine> engine(new Engine());
   LES_RETURN_IF_ERROR(engine->load(path, options, progress));
-  engine->plan_.needs.n_sessions = 0;  // counted as they are made; the plan has room for the first
   return engine;
 }
 
@@ -136,47 +136,41 @@ std::vector<int> Engine::moe_layers() const {
 // The lock is held.
 Status Engine::apply_plan(const MemoryPlan& plan) {
   if (!plan.fits) return budget_error(gguf_->path(), plan);
-  scheduler_->settle();
-  LES_RETURN_IF_ERROR(cache_.resize(plan.slots_per_class));
+  if (plan.slots_per_class != plan_.slots_per_class) {
+    scheduler_->settle();
+    LES_RETURN_IF_ERROR(cache_.resize(plan.slots_per_class));
+  }
   if (plan.scratch_bytes != scratch_.planned_bytes()) LES_RETURN_IF_ERROR(scratch_.reserve(plan.scratch_bytes));
   plan_ = plan;
   return Status::ok();
 }
 
+MemoryNeeds Engine::needs_for(int n_sessions) const {
+  MemoryNeeds needs = plan_.needs;
+  needs.n_sessions = std::max(1, n_sessions);
+  return needs;
+}
+
 Result<std::unique_ptr<Session>> Engine::make_session() {
   const std::lock_guard lock(mutex_);
-  MemoryNeeds needs = plan_.needs;
-  ++needs.n_sessions;
-  if (needs.n_sessions > 1) {
-    const MemoryPlan plan = plan_memory(needs, plan_.budget_bytes, plan_.chunk);
-    if (plan.n_slots != plan_.n_slots || !plan.fits) LES_RETURN_IF_ERROR(apply_plan(plan));
-  }
+  if (n_sessions_ > 0) LES_RETURN_IF_ERROR(apply_plan(plan_memory(needs_for(n_sessions_ + 1), plan_.budget_bytes, plan_.chunk)));
   auto session = std::make_unique<Session>(shared_from_this());
   LES_RETURN_IF_ERROR(session->state_.allocate(state_spec_, options_.kv_type, context_));
-  plan_.needs.n_sessions = needs.n_sessions;
   session->is_counted_ = true;
+  ++n_sessions_;
   return session;
 }
 
 void Engine::drop_session() {
   const std::lock_guard lock(mutex_);
-  MemoryNeeds needs = plan_.needs;
-  --needs.n_sessions;
-  const int n_planned = needs.n_sessions;
-  needs.n_sessions = std::max(1, needs.n_sessions);
-  const MemoryPlan plan = plan_memory(needs, plan_.budget_bytes, plan_.chunk);
+  --n_sessions_;
   // More room for experts is welcome but never a reason to fail.
-  if (plan.fits && plan.n_slots != plan_.n_slots) (void)apply_plan(plan);
-  plan_.needs.n_sessions = n_planned;
+  (void)apply_plan(plan_memory(needs_for(n_sessions_), plan_.budget_bytes, plan_.chunk));
 }
 
 Status Engine::set_memory(std::optional<uint64_t> memory_bytes) {
   const std::lock_guard lock(mutex_);
-  MemoryNeeds needs = plan_.needs;
-  const int n_sessions = needs.n_sessions;
-  needs.n_sessions = std::max(1, n_sessions);
-  LES_RETURN_IF_ERROR(apply_plan(plan_memory(needs, memory_bytes, options_.chunk)));
-  plan_.needs.n_sessions = n_sessions;
+  LES_RETURN_IF_ERROR(apply_plan(plan_within(needs_for(n_sessions_), memory_bytes, options_.chunk, plan_.total_bytes)));
   options_.memory_bytes = memory_bytes;
   return Status::ok();
 }

@@ -69,6 +69,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   Engine() = default;
   Status load(const std::string& path, const EngineOptions& options, const ProgressFn& progress);
   Status start_reader();
+  // With so many sessions; one at least: there is always room for the first.
+  MemoryNeeds needs_for(int n_sessions) const;
   Status apply_plan(const MemoryPlan& plan);
   void drop_session();
 
@@ -81,6 +83,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::unique_ptr<ModelGraph> graph_;
   StateSpec state_spec_;
   MemoryPlan plan_;
+  int n_sessions_ = 0;
   Buffer trunk_;
   EmbeddingRows embedding_;
   EmbedFn embed_;

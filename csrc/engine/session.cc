@@ -12,6 +12,11 @@ Session::~Session() {
   if (is_counted_) engine_->drop_session();
 }
 
+void Session::cancel() {
+  is_cancelled_.store(true, std::memory_order_relaxed);
+  engine_->scheduler_->wake();
+}
+
 Status Session::check_eval(std::span<const int32_t> tokens, int n_logits) const {
   const int n_vocab = engine_->config().n_vocab;
   if (tokens.empty()) return make_error(Code::kInvalidArgument, "eval needs at least one token");
@@ -44,7 +49,10 @@ Status Session::run_chunk(std::span<const int32_t> tokens, int n_logits, float* 
   step.logits = logits;
   step.is_cancelled = &is_cancelled_;
   const int64_t start_ns = now_ns();
-  LES_RETURN_IF_ERROR(engine.graph_->forward(step));
+  engine.scheduler_->set_cancel_flag(&is_cancelled_);
+  const Status status = engine.graph_->forward(step);
+  engine.scheduler_->set_cancel_flag(nullptr);
+  LES_RETURN_IF_ERROR(status);
   state_.commit(step.n);
   const int64_t took_ns = now_ns() - start_ns;
   EngineCounters& counters = engine.counters_;

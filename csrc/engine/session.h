@@ -35,7 +35,7 @@ class Session {
   Status rewind(int n);
 
   // Stops a running eval, which then fails with kCancelled.
-  void cancel() { is_cancelled_.store(true, std::memory_order_relaxed); }
+  void cancel();
 
   Status save(const std::string& path);
   Status load(const std::string& path);

@@ -126,17 +126,30 @@ Status Session::load(const std::string& path) {
       return make_error(Code::kCorrupt, "%s: token %d is out of range", path.c_str(), token);
     }
   }
-  // From here on the old state is being overwritten: whatever fails leaves an empty session, never a mixed one.
+  // The pieces are read twice: once to see that all of them are there and sound, then to take them over.
+  const long pieces_at = std::ftell(file.get());
+  const int old_position = state_.position();
+  state_.set_position(static_cast<int>(header.position));
+  std::vector<uint8_t> unused;
+  Status status = state_.for_each_piece([&](void*, uint64_t size_bytes) {
+    unused.resize(size_bytes);
+    return read(unused.data(), size_bytes);
+  });
+  state_.set_position(old_position);
+  LES_RETURN_IF_ERROR(status);
+  const uint64_t expected = chain.value;
+  uint64_t stored = 0;
+  LES_RETURN_IF_ERROR(read(&stored, sizeof(stored)));
+  if (stored != expected) return make_error(Code::kCorrupt, "%s: checksum does not match", path.c_str());
+
   checkpoints_.clear();
   tokens_.clear();
   state_.reset();
   state_.set_position(static_cast<int>(header.position));
-  Status status = state_.for_each_piece(read);
+  status = std::fseek(file.get(), pieces_at, SEEK_SET) == 0
+               ? state_.for_each_piece(read)
+               : make_error(Code::kIo, "%s: cannot be read twice: %s", path.c_str(), std::strerror(errno));
   if (status.is_ok()) status = state_.check();
-  const uint64_t expected = chain.value;
-  uint64_t stored = 0;
-  if (status.is_ok()) status = read(&stored, sizeof(stored));
-  if (status.is_ok() && stored != expected) status = make_error(Code::kCorrupt, "%s: checksum does not match", path.c_str());
   if (!status.is_ok()) {
     state_.reset();
     return status;

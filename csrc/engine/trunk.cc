@@ -20,7 +20,7 @@ Result<Buffer> load_trunk(const WeightBinder& binder, const OpenFiles& files, co
     } else {
       LES_RETURN_IF_ERROR(files[info.file_idx]->read_exact(info.offset_bytes, info.size_bytes, to));
     }
-    for (size_t i = 0; i < tensor.raw_targets.size(); ++i) *tensor.raw_targets[i] = to + tensor.raw_offsets[i];
+    for (const uint8_t** target : tensor.raw_targets) *target = to;
     for (const float** target : tensor.float_targets) *target = reinterpret_cast<const float*>(to);
     done_bytes += info.size_bytes;
     if (progress) progress(done_bytes, total_bytes);

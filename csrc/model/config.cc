@@ -95,7 +95,8 @@ Status read_rope(const KeyReader& keys, ModelConfig* config) {
 Status read_experts(const KeyReader& keys, ModelConfig* config) {
   LES_ASSIGN_OR_RETURN(config->n_expert, keys.integer_or("expert_count", 0));
   LES_ASSIGN_OR_RETURN(config->n_expert_used, keys.integer_or("expert_used_count", 0));
-  LES_ASSIGN_OR_RETURN(config->expert_ff, keys.integer_or("expert_feed_forward_length", 0));
+  // Files of one kind of network only say its width once.
+  LES_ASSIGN_OR_RETURN(config->expert_ff, keys.integer_or("expert_feed_forward_length", config->ff[0]));
   LES_ASSIGN_OR_RETURN(config->shared_ff, keys.integer_or("expert_shared_feed_forward_length", 0));
   LES_ASSIGN_OR_RETURN(config->n_shared, keys.integer_or("expert_shared_count", 0));
   LES_ASSIGN_OR_RETURN(config->n_leading_dense, keys.integer_or("leading_dense_block_count", 0));

@@ -25,15 +25,20 @@ AttentionSpec Decoder::base_attention(int layer) const {
 
 int Decoder::shared_width() const { return config_.shared_ff > 0 ? config_.shared_ff : config_.n_shared * config_.expert_ff; }
 
-Status Decoder::bind_attention_block(WeightBinder& binder, int layer, const char* ffn_norm) {
+Status Decoder::bind_norms(WeightBinder& binder, int layer, const char* ffn_norm) {
   DecoderLayer& l = layers_[static_cast<size_t>(layer)];
   const int d = config_.d_model;
   const std::string ffn_norm_name = block_name(layer, ffn_norm);
   LES_RETURN_IF_ERROR(binder.vector(block_name(layer, "attn_norm.weight"), d, &l.attn_norm));
   LES_RETURN_IF_ERROR(binder.optional_vector(block_name(layer, "attn_norm.bias"), d, &l.attn_norm_bias));
-  LES_RETURN_IF_ERROR(bind_attention(binder, layer, d, l.attn_spec, &l.attn));
   LES_RETURN_IF_ERROR(binder.vector(ffn_norm_name + ".weight", d, &l.ffn_norm));
   return binder.optional_vector(ffn_norm_name + ".bias", d, &l.ffn_norm_bias);
+}
+
+Status Decoder::bind_attention_block(WeightBinder& binder, int layer, const char* ffn_norm) {
+  DecoderLayer& l = layers_[static_cast<size_t>(layer)];
+  LES_RETURN_IF_ERROR(bind_norms(binder, layer, ffn_norm));
+  return bind_attention(binder, layer, config_.d_model, l.attn_spec, &l.attn);
 }
 
 Status Decoder::bind_dense(WeightBinder& binder, int layer) {
@@ -61,6 +66,11 @@ void Decoder::run_head(Step& step, const float* x, int n, float* logits) {
   if (logit_scale_ != 1) scale(*step.exec, logit_scale_, static_cast<int64_t>(n) * config_.n_vocab, logits);
 }
 
+void Decoder::mix(Step& step, int i, const float* h, float* out) {
+  const DecoderLayer& layer = layers_[static_cast<size_t>(i)];
+  attention(step, i, layer.attn_spec, layer.attn, h, out);
+}
+
 Status Decoder::run_layer(Step& step, int i, float* x) {
   Exec& exec = *step.exec;
   const DecoderLayer& layer = layers_[static_cast<size_t>(i)];
@@ -71,7 +81,7 @@ Status Decoder::run_layer(Step& step, int i, float* x) {
   auto* out = exec.scratch->alloc<float>(static_cast<size_t>(size));  // [n, d] what it adds
   rms_norm(exec, x, layer.attn_norm, n, d, config_.norm_eps, h);
   add_bias(exec, layer.attn_norm_bias, n, h);
-  attention(step, i, layer.attn_spec, layer.attn, h, out);
+  mix(step, i, h, out);
   add_scaled(exec, out, residual_scale_, size, x);
   rms_norm(exec, x, layer.ffn_norm, n, d, config_.norm_eps, h);
   add_bias(exec, layer.ffn_norm_bias, n, h);

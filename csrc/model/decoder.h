@@ -30,12 +30,16 @@ class Decoder : public ModelGraph {
 
  protected:
   Status run_layer(Step& step, int layer, float* x) override;
+  // out [n, d_model] = what mixes the tokens of h [n, d_model] in this layer: attention, unless a family says otherwise.
+  virtual void mix(Step& step, int layer, const float* h, float* out);
   void after_embedding(Step& step, float* x) override;
   void run_head(Step& step, const float* x, int n, float* logits) override;
 
   // What families' bind() is made of. base_attention: heads, sizes and norm epsilon of the layer as the config has them.
   AttentionSpec base_attention(int layer) const;
-  // blk.<layer>.attn_norm, the attention that layer.attn_spec describes, and the norm before the network.
+  // blk.<layer>.attn_norm and the norm before the network.
+  Status bind_norms(WeightBinder& binder, int layer, const char* ffn_norm = "ffn_norm");
+  // The norms, and the attention that layer.attn_spec describes.
   Status bind_attention_block(WeightBinder& binder, int layer, const char* ffn_norm = "ffn_norm");
   Status bind_dense(WeightBinder& binder, int layer);
   // Routed experts, and a shared expert of width shared_ff unless that is 0.

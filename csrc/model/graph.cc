@@ -41,17 +41,6 @@ void ModelGraph::run_head(Step& step, const float* x, int n, float* logits) {
   matmul(exec, output_, output_bias_, quantize(exec, h, n, config_.d_model), logits);
 }
 
-namespace {
-
-void copy_taps(const Step& step, int layer, int d_model, const float* x) {
-  const size_t size = static_cast<size_t>(step.n) * static_cast<size_t>(d_model);
-  for (size_t i = 0; i < step.tap_layers.size(); ++i) {
-    if (step.tap_layers[i] == layer) std::copy_n(x, size, step.taps + i * size);
-  }
-}
-
-}  // namespace
-
 Status ModelGraph::forward(Step& step) {
   ScratchScope scope(*step.exec->scratch);
   auto* x = step.exec->scratch->alloc<float>(static_cast<size_t>(step.n) * static_cast<size_t>(config_.d_model));
@@ -61,10 +50,8 @@ Status ModelGraph::forward(Step& step) {
     if (step.is_cancelled != nullptr && step.is_cancelled->load(std::memory_order_relaxed)) {
       return make_error(Code::kCancelled, "cancelled");
     }
-    copy_taps(step, layer, config_.d_model, x);
     LES_RETURN_IF_ERROR(run_layer(step, layer, x));
   }
-  copy_taps(step, config_.n_layers, config_.d_model, x);
   if (step.n_logits > 0) {
     const int first = step.n - step.n_logits;
     run_head(step, x + static_cast<size_t>(first) * static_cast<size_t>(config_.d_model), step.n_logits, step.logits);

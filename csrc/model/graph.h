@@ -32,9 +32,6 @@ struct Step {
   const EmbedFn* embed = nullptr;
   float* logits = nullptr;        // [n_logits, n_vocab]
   const std::atomic<bool>* is_cancelled = nullptr;  // looked at between layers
-  // Taps: the residual stream at the input of these layers (n_layers: after the last), each [n, d_model]; for drafters.
-  std::span<const int> tap_layers;
-  float* taps = nullptr;          // [tap_layers.size(), n, d_model]
 };
 
 class ModelGraph {
@@ -82,6 +79,5 @@ using MakeGraphFn = std::unique_ptr<ModelGraph> (*)(const ModelConfig& config);
 
 // Refuses a family that is not known by name, with the list of those that are.
 Result<std::unique_ptr<ModelGraph>> make_graph(const ModelConfig& config);
-std::vector<std::string> known_architectures();
 
 }  // namespace les

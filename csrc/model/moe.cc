@@ -258,7 +258,7 @@ void MoeRunner::announce(Step& step, int layer, const Routing& routing) {
   if (!scheduler_.wants_guesses(step.n)) return;
   const MoeSpec& spec = *specs_[static_cast<size_t>(layer)];
   std::vector<Guess> certain;
-  for (int i = 0; i < step.n * spec.router.n_used; ++i) certain.push_back({static_cast<uint32_t>(routing.chosen[i]), 1.0f});
+  for (int i = 0; i < step.n * spec.router.n_used; ++i) certain.push_back({static_cast<uint32_t>(routing.chosen[i]), 0});
   scheduler_.guess(static_cast<uint32_t>(layer), certain);
 }
 
@@ -284,12 +284,14 @@ void MoeRunner::look_ahead(Step& step, int layer, const float* residual) {
     h = normed;
   }
   matmul(exec, spec.gate_inp, spec.gate_inp_bias, quantize(exec, h, step.n, d), logits);
-  std::vector<int> chosen(used);
+  std::vector<int> chosen(n * used);
   std::vector<float> weights(used);
-  std::vector<Guess> guesses;
   for (size_t t = 0; t < n; ++t) {
-    choose_experts(spec.router, logits + t * n_expert, spec.selection_bias.data, chosen.data(), weights.data());
-    for (size_t r = 0; r < used; ++r) guesses.push_back({static_cast<uint32_t>(chosen[r]), weights[r]});
+    choose_experts(spec.router, logits + t * n_expert, spec.selection_bias.data, chosen.data() + t * used, weights.data());
+  }
+  std::vector<Guess> guesses;  // the first choices of all tokens, then the second ones, ...
+  for (size_t r = 0; r < used; ++r) {
+    for (size_t t = 0; t < n; ++t) guesses.push_back({static_cast<uint32_t>(chosen[t * used + r]), static_cast<uint32_t>(r)});
   }
   scheduler_.guess(static_cast<uint32_t>(next), guesses);
 }

@@ -47,25 +47,6 @@ Result<BoundTensor*> WeightBinder::bind(const std::string& name, bool to_float) 
   return &bound;
 }
 
-Status WeightBinder::matrices(const std::string& name, int n_in, int n_out, int count, std::vector<Matrix>* views) {
-  LES_ASSIGN_OR_RETURN(BoundTensor * bound, bind(name, false));
-  const std::vector<uint64_t> expected = {static_cast<uint64_t>(n_in), static_cast<uint64_t>(n_out),
-                                          static_cast<uint64_t>(count)};
-  if (!same_shape(bound->info->shape, expected)) {
-    return make_error(Code::kCorrupt, "%s: tensor %s has shape %s; expected %s", file_.path().c_str(), name.c_str(),
-                      shape_text(bound->info->shape).c_str(), shape_text(expected).c_str());
-  }
-  LES_ASSIGN_OR_RETURN(const uint64_t bytes, row_bytes(bound->info->type, static_cast<uint64_t>(n_in)));
-  views->resize(static_cast<size_t>(count));
-  for (size_t i = 0; i < views->size(); ++i) {
-    Matrix& view = (*views)[i];
-    view = Matrix{bound->info->type, nullptr, n_in, n_out, bytes};
-    bound->raw_targets.push_back(&view.data);
-    bound->raw_offsets.push_back(i * static_cast<uint64_t>(n_out) * bytes);
-  }
-  return Status::ok();
-}
-
 Status WeightBinder::matrix(const std::string& name, int n_in, int n_out, Matrix* view) {
   LES_ASSIGN_OR_RETURN(BoundTensor * bound, bind(name, false));
   const std::vector<uint64_t> expected = {static_cast<uint64_t>(n_in), static_cast<uint64_t>(n_out)};
@@ -76,12 +57,7 @@ Status WeightBinder::matrix(const std::string& name, int n_in, int n_out, Matrix
   LES_ASSIGN_OR_RETURN(const uint64_t bytes, row_bytes(bound->info->type, static_cast<uint64_t>(n_in)));
   *view = Matrix{bound->info->type, nullptr, n_in, n_out, bytes};
   bound->raw_targets.push_back(&view->data);
-  bound->raw_offsets.push_back(0);
   return Status::ok();
-}
-
-Status WeightBinder::optional_matrix(const std::string& name, int n_in, int n_out, Matrix* view) {
-  return has(name) ? matrix(name, n_in, n_out, view) : Status::ok();
 }
 
 Status WeightBinder::vector(const std::string& name, int n, Vector* view) {

@@ -35,7 +35,6 @@ struct BoundTensor {
   bool to_float = false;
   uint64_t memory_bytes = 0;        // in the trunk
   std::vector<const uint8_t**> raw_targets;
-  std::vector<uint64_t> raw_offsets;  // added to the tensor's address, one for each target
   std::vector<const float**> float_targets;
 };
 
@@ -48,12 +47,9 @@ class WeightBinder {
 
   // The view must stay where it is until the engine has loaded the trunk.
   Status matrix(const std::string& name, int n_in, int n_out, Matrix* view);
-  // Absent: leaves the view empty.
-  Status optional_matrix(const std::string& name, int n_in, int n_out, Matrix* view);
-  // A three-dimensional tensor as a stack of matrices.
-  Status matrices(const std::string& name, int n_in, int n_out, int count, std::vector<Matrix>* views);
   // Any shape with n values in all.
   Status vector(const std::string& name, int n, Vector* view);
+  // Absent: leaves the view empty.
   Status optional_vector(const std::string& name, int n, Vector* view);
 
   const std::vector<BoundTensor>& tensors() const { return tensors_; }

@@ -13,7 +13,7 @@ namespace {
 
 std::vector<std::string> usable_isas() {
   std::vector<std::string> names;
-  for (const char* isa : {"avx512", "avx2", "neon_i8mm", "neon_dotprod", "neon", "scalar"}) {
+  for (const char* isa : {"avx512vbmi", "avx512", "avxvnni", "avx2", "neon_dotprod", "neon", "scalar"}) {
     if (les::kernels_named(isa) != nullptr) names.emplace_back(isa);
   }
   return names;

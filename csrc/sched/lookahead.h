@@ -12,7 +12,7 @@ namespace les {
 
 struct Guess {
   uint32_t expert = 0;
-  float weight = 0;      // the predictor's own score; only its order counts
+  uint32_t rank = 0;     // among its token's guesses, most likely first
 };
 
 class Lookahead {
@@ -26,16 +26,16 @@ class Lookahead {
   int settle(uint32_t layer, std::span<const uint32_t> chosen);
 
   // The chance that an absent expert guessed at this rank is chosen, as measured so far.
-  float chance(size_t rank) const;
+  float chance(uint32_t rank) const;
   // A read that is never used delays the next demand read by up to its own length; one that is used saves as much.
-  bool is_worth_reading(size_t rank) const { return chance(rank) >= kMinChance; }
+  bool is_worth_reading(uint32_t rank) const { return chance(rank) >= kMinChance; }
 
   static constexpr size_t kRanks = 64;
   static constexpr float kMinChance = 0.5f;
 
  private:
   struct Prediction {
-    std::vector<uint32_t> experts;
+    std::vector<Guess> guesses;
     std::vector<bool> is_resident;
   };
   std::vector<Prediction> predicted_;

@@ -60,7 +60,7 @@ void Scheduler::on_read_complete(ReadCompletion completion) {
     errors_.emplace(completion.tag, std::move(status));
   }
   // Cannot be full: its capacity is that of all reads in flight.
-  (void)arrivals_.try_push({completion.tag, code, completion.start_ns, completion.end_ns});
+  (void)arrivals_.try_push({completion.tag, code});
   signal_.notify();
 }
 
@@ -72,7 +72,6 @@ void Scheduler::submit(int slot, ReadClass read_class) {
   Flight& flight = flights_[static_cast<size_t>(slot)];
   flight = {};
   flight.n_parts_left = static_cast<int>(extents.size());
-  flight.submit_ns = now_ns();
   flight.size_bytes = extents.size() == 1 ? extents[0].size_bytes : geometry.slot_bytes;
   flight.is_checked = options_.verify && extents.size() == 1 && !verified_[s.key.layer][s.key.expert] &&
                       store_.checksum(s.key, &flight.expected_checksum);
@@ -82,7 +81,6 @@ void Scheduler::submit(int slot, ReadClass read_class) {
     reader_->submit({files_[extent.file_idx], extent.offset_bytes, extent.size_bytes, s.data + extent.slot_offset_bytes,
                      make_tag(slot, part), read_class});
     stats_.read_bytes += extent.size_bytes;
-    ++stats_.n_reads;
   }
 }
 
@@ -102,15 +100,12 @@ Status Scheduler::begin_layer(uint32_t layer, std::span<const uint32_t> experts)
   drain();
   cache_.next_tick();
   layer_ = layer;
+  drop_layer();  // of a step that ended in the middle of one
   experts_.assign(experts.begin(), experts.end());
-  ready_.clear();
-  unplaced_.clear();
-  pinned_.clear();
   n_given_ = 0;
   error_ = Status::ok();
   LayerStats& stats = stats_.layers[layer];
-  const int n_predicted = lookahead_.settle(layer, experts);
-  if (n_predicted >= 0) {
+  if (const int n_predicted = lookahead_.settle(layer, experts); n_predicted >= 0) {
     stats.n_predicted += static_cast<uint64_t>(n_predicted);
     stats.n_chosen += experts.size();
   }
@@ -189,7 +184,6 @@ void Scheduler::land(const Arrival& arrival) {
   if (demand_idx >= 0) {
     ready_.push_back({demand_idx, slot, s.data});
   } else if (s.is_unused_guess) {
-    ++stats_.n_guessed;
     stats_.guessed_bytes += flight.size_bytes;
   }
 }
@@ -200,7 +194,7 @@ void Scheduler::drain() {
 }
 
 // Reads in flight go on and fill their slots; nothing of this layer stays pinned or demanded.
-void Scheduler::fail_layer() {
+void Scheduler::drop_layer() {
   for (const int slot : pinned_) {
     cache_.slot(slot).pins = 0;
     if (cache_.slot(slot).state == SlotState::kReading) flights_[static_cast<size_t>(slot)].demand_idx = -1;
@@ -217,19 +211,19 @@ Status Scheduler::next(std::vector<ReadyExpert>* ready) {
   for (;;) {
     const uint32_t seen = signal_.epoch();
     drain();
-    if (is_cancelled_.load(std::memory_order_relaxed)) {
-      fail_layer();
+    if (cancel_flag_ != nullptr && cancel_flag_->load(std::memory_order_relaxed)) {
+      drop_layer();
       return make_error(Code::kCancelled, "cancelled");
     }
     if (!error_.is_ok()) {
-      fail_layer();
+      drop_layer();
       return error_;
     }
     if (!ready_.empty()) break;
     if (n_given_ == experts_.size()) return Status::ok();
     std::erase_if(unplaced_, [this](int i) { return try_demand(i); });
     if (n_in_flight_ == 0) {
-      fail_layer();
+      drop_layer();
       return make_error(Code::kInternal, "no slot for %s", describe({layer_, experts_[0]}).c_str());
     }
     if (stall_start_ns == 0) stall_start_ns = now_ns();
@@ -256,11 +250,11 @@ void Scheduler::guess(uint32_t layer, std::span<const Guess> guesses) {
   std::vector<bool> is_resident;
   for (const Guess& g : guesses) is_resident.push_back(cache_.find({layer, g.expert}) >= 0);
   lookahead_.predict(layer, guesses, is_resident);
-  for (size_t rank = 0; rank < guesses.size(); ++rank) {
-    if (is_resident[rank] || n_in_flight_ >= static_cast<int>(kMaxInFlight)) continue;
-    if (options_.prefetch == PrefetchMode::kAuto && !lookahead_.is_worth_reading(rank)) continue;
-    if (cache_.find({layer, guesses[rank].expert}) >= 0) continue;  // guessed for another token of the step
-    const int slot = cache_.take({layer, guesses[rank].expert}, true);
+  for (const Guess& g : guesses) {
+    if (n_in_flight_ >= static_cast<int>(kMaxInFlight)) return;
+    if (options_.prefetch == PrefetchMode::kAuto && !lookahead_.is_worth_reading(g.rank)) continue;
+    if (cache_.find({layer, g.expert}) >= 0) continue;  // in memory, or guessed for another token of the step
+    const int slot = cache_.take({layer, g.expert}, true);
     if (slot < 0) return;
     submit(slot, ReadClass::kPrefetch);
   }

@@ -40,8 +40,8 @@ struct LayerStats {
 
 struct SchedulerStats {
   std::vector<LayerStats> layers;
-  uint64_t read_bytes = 0, n_reads = 0;
-  uint64_t n_guessed = 0, guessed_bytes = 0;   // guesses read
+  uint64_t read_bytes = 0;
+  uint64_t guessed_bytes = 0;                  // guesses read
   uint64_t useful_bytes = 0;                   // of guesses that were in memory when they were chosen
   uint64_t late_bytes = 0;                     // of guesses that were still being read when they were chosen
   uint64_t n_cancelled = 0;                    // guesses dropped before they started
@@ -73,9 +73,10 @@ class Scheduler final : private CompletionSink {
   // Most likely first; called while `layer` is still to come.
   void guess(uint32_t layer, std::span<const Guess> guesses);
 
-  // A request from another thread: the running layer fails with kCancelled.
-  void cancel() { is_cancelled_.store(true, std::memory_order_relaxed); }
-  void clear_cancel() { is_cancelled_.store(false, std::memory_order_relaxed); }
+  // Looked at while waiting: once true, the layer fails with kCancelled. Null: nobody cancels. It outlives the layer.
+  void set_cancel_flag(const std::atomic<bool>* flag) { cancel_flag_ = flag; }
+  // Ends a wait, so that the flag is seen at once. From any thread.
+  void wake() { signal_.notify(); }
 
   // Waits until no read is in flight; then slots may change.
   void settle();
@@ -87,7 +88,6 @@ class Scheduler final : private CompletionSink {
   struct Arrival {
     uint64_t tag;
     int32_t code;
-    int64_t start_ns, end_ns;
   };
   // What a reader thread needs to know of a slot in flight; written before the read is submitted.
   struct Flight {
@@ -96,7 +96,6 @@ class Scheduler final : private CompletionSink {
     bool is_checked = false;
     uint64_t expected_checksum = 0;
     uint64_t size_bytes = 0;
-    int64_t submit_ns = 0;
     int demand_idx = -1;        // position in the current demand, or -1
   };
 
@@ -105,7 +104,7 @@ class Scheduler final : private CompletionSink {
   bool try_demand(int demand_idx);
   void drain();
   void land(const Arrival& arrival);
-  void fail_layer();
+  void drop_layer();
   std::string describe(ExpertKey key) const;
 
   const ExpertStore& store_;
@@ -119,9 +118,9 @@ class Scheduler final : private CompletionSink {
   std::vector<Flight> flights_;             // by slot
   std::mutex errors_mutex_;
   std::unordered_map<uint64_t, Status> errors_;  // by tag
-  std::atomic<bool> is_cancelled_{false};
 
   // The layer at work.
+  const std::atomic<bool>* cancel_flag_ = nullptr;
   uint32_t layer_ = 0;
   std::vector<uint32_t> experts_;
   std::vector<ReadyExpert> ready_;          // to be given

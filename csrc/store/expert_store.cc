@@ -276,18 +276,6 @@ Result<std::shared_ptr<ExpertStore>> open_expert_store(std::shared_ptr<GgufFile>
   return store;
 }
 
-uint64_t ExpertStore::max_slot_bytes() const {
-  uint64_t largest = 0;
-  for (const ExpertLayer& layer : layers_) largest = std::max(largest, layer.slot_bytes);
-  return largest;
-}
-
-uint64_t ExpertStore::expert_bytes() const {
-  uint64_t sum = 0;
-  for (const ExpertLayer& layer : layers_) sum += layer.slot_bytes * layer.n_expert;
-  return sum;
-}
-
 std::vector<Extent> ExpertStore::extents(ExpertKey key) const {
   const ExpertLayer& layer = layers_[key.layer];
   const auto& tensors = tensors_[key.layer];

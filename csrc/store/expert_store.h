@@ -51,8 +51,6 @@ class ExpertStore {
   const ExpertLayer& layer(uint32_t layer) const { return layers_[layer]; }
   uint32_t n_layers() const { return static_cast<uint32_t>(layers_.size()); }
   bool is_packed() const { return is_packed_; }
-  uint64_t max_slot_bytes() const;
-  uint64_t expert_bytes() const;        // all experts of all layers
 
   // The extents to read for one expert, in slice order; 1 for a packed store, up to 3 otherwise.
   std::vector<Extent> extents(ExpertKey key) const;

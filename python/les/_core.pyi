@@ -12,13 +12,13 @@ import numpy.typing as npt
 __version__: str
 
 def isa() -> str:
-    """Name of the kernel table in use ("scalar", "avx2", "avx512", "neon", "neon_i8mm")."""
+    """Name of the kernel table in use: "scalar", "avx2", "avxvnni", "avx512", "avx512vbmi", "neon", "neon_dotprod"."""
 
 def isas() -> list[str]:
     """Kernel tables that this build has and this processor can run, best first."""
 
 def cpu_info() -> dict[str, Any]:
-    """Processor facts: name, features, cores, big_cores, default_threads."""
+    """isas (as isas() gives them), cores, default_threads."""
 
 # --- files -------------------------------------------------------------------------------------
 
@@ -122,6 +122,8 @@ class Engine:
     flash: str | None          simulated flash: "ufs4", "nvme", "emmc" or "GB/s,lanes,µs"
     verify: bool               check each record's checksum when first read (default True)
     prefetch: "auto" | "off" | "on"
+    policy: "shares" | "lru" | "lfu"   whom the expert cache gives up
+    fault: str | None          injected read faults, for tests: "KIND,N"
     compute: "int8" | "f32"    activations rounded to 8 bits for integer dot products, or kept
     log: Callable[[str], None] | None
     """
@@ -143,9 +145,10 @@ class Engine:
     def session(self) -> Session: ...
     def stats(self) -> dict[str, Any]:
         """Totals since load or reset_stats: n_tokens, n_steps, prefill_tokens, decode_tokens, prefill_ns, decode_ns,
-        hit, miss, late, evicted, flash_bytes, stall_ns, useful_bytes, late_bytes, wasted_bytes, read_errors,
-        reader (name), cache_slots, cache_bytes, peak_bytes, direct_reads, buffered_reads, layers (list of dicts with
-        layer, hit, miss, late, stall_ns)."""
+        hit, miss, late, evicted, predicted (of chosen: experts that were guessed before they were chosen), chosen,
+        flash_bytes, stall_ns, guessed_bytes, useful_bytes, late_bytes, wasted_bytes, cancelled, read_errors, read_retries,
+        reader (name), read_busy_ns, device_bytes, direct_reads, buffered_reads, cache_slots, cache_bytes, scratch_bytes,
+        peak_bytes, layers (list of dicts with layer, hit, miss, late, stall_ns, predicted, chosen)."""
 
     def reset_stats(self) -> None: ...
     def set_memory(self, memory_bytes: int | None) -> None: ...
@@ -167,7 +170,7 @@ class Session:
         """Keep the first n tokens."""
 
     def cancel(self) -> None:
-        """From another thread: makes a running eval stop with CancelledError; the session keeps its state."""
+        """From another thread: makes a running eval stop with CancelledError, also one that waits for a read; the session keeps its state."""
 
     def save(self, path: str) -> None: ...
     def load(self, path: str) -> None: ...

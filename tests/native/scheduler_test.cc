@@ -1,8 +1,11 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <random>
+#include <thread>
 
+#include "base/clock.h"
 #include "io/make_reader.h"
 #include "sched/scheduler.h"
 #include "tiny_gguf.h"
@@ -95,7 +98,7 @@ TEST_CASE("every chosen expert is given once with its bytes, for every cache siz
             experts = choose(random);
             if (l + 1 == kLayers) continue;
             // Half of the guesses are right.
-            std::vector<Guess> guesses = {{experts[0], 1}, {experts[1], 1}, {(experts[2] + 1) % kExperts, 1}, {0, 1}};
+            std::vector<Guess> guesses = {{experts[0], 0}, {experts[1], 1}, {(experts[2] + 1) % kExperts, 2}, {0, 3}};
             if (rig.scheduler->wants_guesses(1)) rig.scheduler->guess(l + 1, guesses);
           }
         }
@@ -140,17 +143,52 @@ TEST_CASE("a read error names layer and expert, and the next layer works") {
 
 TEST_CASE("cancelled, then as good as new") {
   Rig rig(4, PrefetchMode::kAuto);
-  rig.scheduler->cancel();
+  std::atomic<bool> flag{true};
+  rig.scheduler->set_cancel_flag(&flag);
   CHECK(rig.run_layer(0, {0, 1, 2, 3}).code() == Code::kCancelled);
-  rig.scheduler->clear_cancel();
+  flag = false;
   CHECK(rig.run_layer(0, {0, 1, 2, 3}).is_ok());
+}
+
+TEST_CASE("a cancel ends the wait for a slow read") {
+  Rig rig(4, PrefetchMode::kOff, "delay,1,2000000");
+  std::atomic<bool> flag{false};
+  rig.scheduler->set_cancel_flag(&flag);
+  const int64_t start_ns = now_ns();
+  std::thread other([&] {
+    system_clock().sleep_until_ns(start_ns + 50'000'000);
+    flag = true;
+    rig.scheduler->wake();
+  });
+  CHECK(rig.run_layer(0, {0, 1, 2, 3}).code() == Code::kCancelled);
+  CHECK(now_ns() - start_ns < 1'000'000'000);  // half of what the read takes
+  other.join();
+}
+
+TEST_CASE("a layer left in the middle keeps nothing pinned") {
+  Rig rig(4, PrefetchMode::kOff);
+  std::vector<ReadyExpert> ready;
+  for (int i = 0; i < 5; ++i) {
+    REQUIRE(rig.scheduler->begin_layer(0, std::vector<uint32_t>{0, 1, 2, 3}).is_ok());
+    REQUIRE(rig.scheduler->next(&ready).is_ok());
+  }
+  for (uint32_t l = 0; l < kLayers; ++l) CHECK(rig.run_layer(l, {4, 5, 6, 7}).is_ok());
+}
+
+TEST_CASE("recall counts a chosen expert once, however many tokens guessed it") {
+  Rig rig(24, PrefetchMode::kOn);
+  REQUIRE(rig.run_layer(0, {0}).is_ok());
+  rig.scheduler->guess(1, std::vector<Guess>{{3, 0}, {3, 0}, {4, 1}, {3, 1}});
+  REQUIRE(rig.run_layer(1, {3, 5}).is_ok());
+  CHECK(rig.scheduler->stats().layers[1].n_predicted == 1);
+  CHECK(rig.scheduler->stats().layers[1].n_chosen == 2);
 }
 
 TEST_CASE("made and destroyed while reads are in flight") {
   for (int i = 0; i < 30; ++i) {
     Rig rig(24, PrefetchMode::kOn, i % 2 == 0 ? "delay,1,300" : nullptr);
     REQUIRE(rig.run_layer(0, {1, 2}).is_ok());
-    rig.scheduler->guess(1, std::vector<Guess>{{0, 1}, {1, 1}, {2, 1}, {3, 1}});
+    rig.scheduler->guess(1, std::vector<Guess>{{0, 0}, {1, 1}, {2, 2}, {3, 3}});
   }
 }
 

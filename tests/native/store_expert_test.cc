@@ -72,7 +72,7 @@ TEST_CASE("experts without a gate, and no experts at all") {
   CHECK((*gateless)->extents({1, 0}).size() == 2);
   const auto dense = open(file, make_gguf({}, {{"blk.0.ffn_up.weight", {8}, 32}, {"blk.07.ffn_up_exps.weight", {8}, 32}}));
   REQUIRE(dense.is_ok());
-  CHECK((*dense)->expert_bytes() == 0);
+  for (uint32_t l = 0; l < (*dense)->n_layers(); ++l) CHECK_FALSE((*dense)->layer(l).has_experts);
 }
 
 TEST_CASE("plain experts that contradict each other are refused") {

@@ -19,7 +19,6 @@ class GraniteMoe final : public Decoder {
     if (logit_divisor != 0) logit_scale_ = 1 / logit_divisor;
     rope_ = make_rope(RopePairing::kAdjacent, config_.n_rot, config_.rope_base, config_.rope_scaling, nullptr);
     LES_RETURN_IF_ERROR(bind_head(binder));
-    if (config_.expert_ff == 0) config_.expert_ff = config_.ff[0];
     layers_.resize(static_cast<size_t>(config_.n_layers));
     for (int i = 0; i < config_.n_layers; ++i) {
       AttentionSpec& attn = layers_[static_cast<size_t>(i)].attn_spec;

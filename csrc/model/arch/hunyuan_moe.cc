@@ -13,7 +13,6 @@ class HunyuanMoe final : public Decoder {
   Status bind(WeightBinder& binder) override {
     rope_ = make_rope(RopePairing::kHalves, config_.n_rot, config_.rope_base, config_.rope_scaling, nullptr);
     LES_RETURN_IF_ERROR(bind_head(binder));
-    if (config_.expert_ff == 0) config_.expert_ff = config_.ff[0];
     layers_.resize(static_cast<size_t>(config_.n_layers));
     for (int i = 0; i < config_.n_layers; ++i) {
       AttentionSpec& attn = layers_[static_cast<size_t>(i)].attn_spec;

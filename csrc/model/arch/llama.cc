@@ -13,7 +13,6 @@ class Llama final : public Decoder {
   Status bind(WeightBinder& binder) override {
     LES_RETURN_IF_ERROR(bind_head(binder));
     LES_RETURN_IF_ERROR(binder.optional_vector("rope_freqs.weight", config_.n_rot / 2, &rope_factors_));
-    if (config_.expert_ff == 0) config_.expert_ff = config_.ff[0];  // Mixtral files say it so
     layers_.resize(static_cast<size_t>(config_.n_layers));
     for (int i = 0; i < config_.n_layers; ++i) {
       layers_[static_cast<size_t>(i)].attn_spec = base_attention(i);

@@ -16,7 +16,6 @@ class PhiMoe final : public Decoder {
     const bool is_long = config_.context > config_.rope_scaling.original_context;
     LES_RETURN_IF_ERROR(binder.optional_vector(is_long ? "rope_factors_long.weight" : "rope_factors_short.weight",
                                                config_.n_rot / 2, &rope_factors_));
-    if (config_.expert_ff == 0) config_.expert_ff = config_.ff[0];
     layers_.resize(static_cast<size_t>(config_.n_layers));
     for (int i = 0; i < config_.n_layers; ++i) {
       layers_[static_cast<size_t>(i)].attn_spec = base_attention(i);

@@ -29,7 +29,7 @@ constexpr std::array kFamilies = {
     Entry{"qwen2", make_qwen2moe},
     Entry{"qwen2moe", make_qwen2moe},
     Entry{"qwen3", make_qwen3moe},
-    Entry{"qwen35", make_qwen35},
+    Entry{"qwen35", make_qwen35moe},
     Entry{"qwen35moe", make_qwen35moe},
     Entry{"qwen3moe", make_qwen3moe},
     Entry{"qwen3next", make_qwen3next},
@@ -37,12 +37,6 @@ constexpr std::array kFamilies = {
 };
 
 }  // namespace
-
-std::vector<std::string> known_architectures() {
-  std::vector<std::string> names;
-  for (const Entry& entry : kFamilies) names.emplace_back(entry.name);
-  return names;
-}
 
 Result<std::unique_ptr<ModelGraph>> make_graph(const ModelConfig& config) {
   for (const Entry& entry : kFamilies) {

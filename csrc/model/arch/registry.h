@@ -21,7 +21,6 @@ std::unique_ptr<ModelGraph> make_minimax_m2(const ModelConfig& config);
 std::unique_ptr<ModelGraph> make_olmoe(const ModelConfig& config);
 std::unique_ptr<ModelGraph> make_phimoe(const ModelConfig& config);
 std::unique_ptr<ModelGraph> make_qwen2moe(const ModelConfig& config);
-std::unique_ptr<ModelGraph> make_qwen35(const ModelConfig& config);
 std::unique_ptr<ModelGraph> make_qwen35moe(const ModelConfig& config);
 std::unique_ptr<ModelGraph> make_qwen3moe(const ModelConfig& config);
 std::unique_ptr<ModelGraph> make_qwen3next(const ModelConfig& config);

@@ -11,13 +11,12 @@ from pathlib import Path
 from les.errors import InvalidArgumentError, NotFoundError
 
 DEMO = "demo"
-# Names that people use, and where they lead. They are known to exist; only the demo is tried in every release.
+# Names that people use, and where they should lead. None of these places has been tried from here.
 ALIASES = {
     "qwen3-30b-a3b": "unsloth/Qwen3-30B-A3B-GGUF:Q4_K_M",
     "qwen3.6-35b-a3b": "unsloth/Qwen3.6-35B-A3B-GGUF:Q4_K_M",
     "olmoe-1b-7b": "allenai/OLMoE-1B-7B-0924-Instruct-GGUF:Q4_K_M",
     "gpt-oss-20b": "ggml-org/gpt-oss-20b-GGUF:mxfp4",
-    "deepseek-v2-lite": "bartowski/DeepSeek-Coder-V2-Lite-Instruct-GGUF:Q4_K_M",
 }
 HUB_NAME = re.compile(r"([\w.-]+)/([\w.-]+?)(?::([\w.-]+))?")
 
