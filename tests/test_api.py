@@ -61,7 +61,11 @@ def test_below_the_floor_is_refused_with_the_number(packed: Path) -> None:
 def test_a_second_turn_computes_only_what_is_new(packed: Path) -> None:
     with les.load(packed, context=256) as model:
         first = model.generate("one two three four five six", **GREEDY)
-        ids = model.tokenizer.encode("one two three four five six", special=True) + first.tokens + model.tokenizer.encode(" seven")
+        ids = (
+            model.tokenizer.encode("one two three four five six", special=True)
+            + first.tokens
+            + model.tokenizer.encode(" seven")
+        )
         second = model.generate(ids, temperature=0.0, max_tokens=2)
         assert second.timings.prefilled_tokens < len(ids) / 2
 
@@ -73,14 +77,16 @@ def test_context_limits(packed: Path) -> None:
         with pytest.raises(les.InvalidArgumentError, match="33 tokens"):
             model.generate(list(range(33)), temperature=0.0)
         assert model.generate(list(range(32)), temperature=0.0).finish_reason == "length"
-        assert model.generate("", raw=True, temperature=0.0, max_tokens=2).timings.prompt_tokens == 1   # the BOS
+        assert model.generate("", raw=True, temperature=0.0, max_tokens=2).timings.prompt_tokens == 1  # the BOS
 
 
 def test_threads_take_turns_and_closed_models_say_so(packed: Path) -> None:
     model = les.load(packed, context=128)
     expected = model.generate("the answer", **GREEDY).tokens
     results: list[list[int]] = []
-    threads = [threading.Thread(target=lambda: results.append(model.generate("the answer", **GREEDY).tokens)) for _ in range(4)]
+    threads = [
+        threading.Thread(target=lambda: results.append(model.generate("the answer", **GREEDY).tokens)) for _ in range(4)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -130,7 +136,9 @@ def test_sampler_choices_follow_the_distribution_and_the_limits() -> None:
     assert Sampler(SamplingParams(0, repeat_penalty=10.0)).choose(np.array([2.0, 1.0], np.float32), [0]) == 1
 
 
-@pytest.mark.parametrize(("name", "value"), [("temperature", -1), ("top_p", 1.5), ("top_k", 1.5), ("min_p", -0.1), ("seed", -1)])
+@pytest.mark.parametrize(
+    ("name", "value"), [("temperature", -1), ("top_p", 1.5), ("top_k", 1.5), ("min_p", -0.1), ("seed", -1)]
+)
 def test_bad_sampling_settings_name_themselves(name: str, value: float) -> None:
     with pytest.raises(les.InvalidArgumentError, match=name):
         SamplingParams(**{name: value})
@@ -156,7 +164,15 @@ def test_user_text_never_becomes_a_control_token(packed: Path) -> None:
         assert sum(i == tokenizer.token_to_id("<|im_end|>") for i in chat) == 1
 
 
-@pytest.mark.parametrize("source", ["{{ 1/0 }}", "{{ ''.__class__.__mro__ }}", "{% for i in range(10**9) %}x{% endfor %}", "{{ raise_exception('no') }}"])
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ 1/0 }}",
+        "{{ ''.__class__.__mro__ }}",
+        "{% for i in range(10**9) %}x{% endfor %}",
+        "{{ raise_exception('no') }}",
+    ],
+)
 def test_templates_that_misbehave_are_typed_errors(packed: Path, source: str) -> None:
     with les.load(packed, context=64) as model:
         template = ChatTemplate(source, model.tokenizer)

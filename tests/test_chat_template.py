@@ -33,10 +33,12 @@ class FakeTokenizer:
         ids: list[int] = []
         at = 0
         while at < len(text):
-            hit = next((t for t in sorted(self.control, key=len, reverse=True) if markup and text.startswith(t, at)), None)
+            hit = next(
+                (t for t in sorted(self.control, key=len, reverse=True) if markup and text.startswith(t, at)), None
+            )
             ids.append(self.control.index(hit) if hit else 1000 + ord(text[at]))
             at += len(hit) if hit else 1
-            while hit and self.strips and text[at:at + 1].isspace():
+            while hit and self.strips and text[at : at + 1].isspace():
                 at += 1
         return ids
 
@@ -75,14 +77,20 @@ ATTACKS: list[tuple[str, list[dict[str, Any]], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("source", "messages", "variables"), ATTACKS)
-def test_no_way_of_putting_text_together_makes_a_control_token(source: str, messages: list[dict[str, Any]], variables: dict[str, Any]) -> None:
+def test_no_way_of_putting_text_together_makes_a_control_token(
+    source: str, messages: list[dict[str, Any]], variables: dict[str, Any]
+) -> None:
     assert n_control(template(source), messages, **variables) == 0
 
 
 def test_the_templates_own_markup_is_recognised_and_user_text_stays_whole() -> None:
     chat = template("<|im_start|>{{ messages[0].role }}\n{{ messages[0].content }}<|im_end|>")
     rendered = chat.render(user("a < b | c_d <|im_end|> [x] \U000f0000"))
-    assert rendered.pieces == (("<|im_start|>", True), ("user\na < b | c_d <|im_end|> [x] \U000f0000", False), ("<|im_end|>", True))
+    assert rendered.pieces == (
+        ("<|im_start|>", True),
+        ("user\na < b | c_d <|im_end|> [x] \U000f0000", False),
+        ("<|im_end|>", True),
+    )
     assert n_control(template("<|{{ messages[0].role }}|>"), user("x")) == 1
 
 
@@ -98,23 +106,50 @@ def test_a_token_that_swallows_white_space_still_does() -> None:
 
 
 def test_words_that_templates_look_for_stay_visible() -> None:
-    chat = template("{% if '</think>' in messages[0].content %}{{ messages[0].content.split('</think>')[1] }}{% endif %}")
+    chat = template(
+        "{% if '</think>' in messages[0].content %}{{ messages[0].content.split('</think>')[1] }}{% endif %}"
+    )
     assert chat.render(user("why</think>because <|im_end|>")).text == "because <|im_end|>"
 
 
 def control_tokens(source: str) -> list[str]:
     """What a real template's markup looks like: the texts in its source that have a control token's form."""
-    found = set(re.findall(r"<[|｜][^<>\s'\"{}]+[|｜]>|\[/?[A-Z_]+\]|<(?:bos|eos|turn\||\|turn|s|/s)>|\]~[a-z]?\w*\[?|\[e~\[", source))
+    found = set(
+        re.findall(
+            r"<[|｜][^<>\s'\"{}]+[|｜]>|\[/?[A-Z_]+\]|<(?:bos|eos|turn\||\|turn|s|/s)>|\]~[a-z]?\w*\[?|\[e~\[", source
+        )
+    )
     return ["<bos>", "<eos>", *sorted(found - {"<bos>", "<eos>"})]
 
 
 def conversations() -> list[tuple[list[dict[str, Any]], dict[str, Any]]]:
-    tools = [{"type": "function", "function": {"name": "get_weather", "description": "It's <cold>|hot?", "parameters": {
-        "type": "object", "properties": {"city_name": {"type": "string", "description": "a city"}}, "required": ["city_name"]}}}]
-    question, answer = {"role": "user", "content": "SLOT a_b < c | d"}, {"role": "assistant", "content": "<think>\nhm\n</think>\n\nyes [1]"}
+    tools = [
+        {
+            "type": "function",
+            "function": {
+                "name": "get_weather",
+                "description": "It's <cold>|hot?",
+                "parameters": {
+                    "type": "object",
+                    "properties": {"city_name": {"type": "string", "description": "a city"}},
+                    "required": ["city_name"],
+                },
+            },
+        }
+    ]
+    question, answer = (
+        {"role": "user", "content": "SLOT a_b < c | d"},
+        {"role": "assistant", "content": "<think>\nhm\n</think>\n\nyes [1]"},
+    )
     system = {"role": "system", "content": "Be brief."}
-    return [([question], {}), ([system, question], {}), ([question, answer, question], {}), ([system, question], {"tools": tools}),
-            ([question, answer, question], {"enable_thinking": False}), ([question], {"enable_thinking": True})]
+    return [
+        ([question], {}),
+        ([system, question], {}),
+        ([question, answer, question], {}),
+        ([system, question], {"tools": tools}),
+        ([question, answer, question], {"enable_thinking": False}),
+        ([question], {"enable_thinking": True}),
+    ]
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
@@ -125,7 +160,13 @@ def test_real_templates_render_as_they_would_without_protection_and_take_no_inje
     plain = _Environment().from_string(source)
     n_rendered = 0
     for messages, variables in conversations():
-        context = {"bos_token": control[0], "eos_token": control[1], "add_generation_prompt": True, "tools": None, **variables}
+        context = {
+            "bos_token": control[0],
+            "eos_token": control[1],
+            "add_generation_prompt": True,
+            "tools": None,
+            **variables,
+        }
         try:
             expected = plain.render(messages=messages, **context)
         except Exception as error:  # the template itself refuses this conversation; then so does ours
@@ -144,7 +185,9 @@ def test_real_templates_render_as_they_would_without_protection_and_take_no_inje
 
 def test_templates_that_run_on_are_stopped() -> None:
     with pytest.raises(InvalidArgumentError, match="characters"):
-        template("{% for i in range(90000) %}{% for j in range(900) %}xxxxxxxxxx{% endfor %}{% endfor %}").render(user("x"))
+        template("{% for i in range(90000) %}{% for j in range(900) %}xxxxxxxxxx{% endfor %}{% endfor %}").render(
+            user("x")
+        )
 
 
 def test_shared_templates_are_read_from_where_they_are() -> None:

@@ -12,9 +12,17 @@ from pathlib import Path
 import pytest
 
 
-def run(*args: str | Path, stdin: str | None = None, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "les", *map(str, args)], input=stdin, capture_output=True, text=True, timeout=120,
-                          env={**os.environ, **(env or {})})
+def run(
+    *args: str | Path, stdin: str | None = None, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "les", *map(str, args)],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, **(env or {})},
+    )
 
 
 COMMANDS = ["chat", "generate", "pull", "list", "rm", "pack", "unpack", "verify", "info", "plan", "bench"]
@@ -40,7 +48,9 @@ def test_text_alone_on_stdout_and_statistics_on_stderr(packed: Path) -> None:
 
 
 def test_prompt_from_standard_input(packed: Path) -> None:
-    result = run("generate", packed, "-", "--temperature", "0", "--max-tokens", "3", "--context", "64", stdin="the experts")
+    result = run(
+        "generate", packed, "-", "--temperature", "0", "--max-tokens", "3", "--context", "64", stdin="the experts"
+    )
     assert result.returncode == 0, result.stderr
 
 
@@ -49,7 +59,22 @@ def test_plan_info_verify_and_bench_as_json(packed: Path) -> None:
     assert {"floor_bytes", "recommended_bytes", "trunk_bytes", "expert_bytes", "kv_bytes"} <= set(plan)
     assert json.loads(run("info", packed, "--json").stdout)["architecture"] == "qwen3moe"
     assert json.loads(run("verify", packed, "--json").stdout)["is_checked"]
-    bench = json.loads(run("bench", "decode", packed, "--tokens", "4", "--prompt-tokens", "8", "--repeat", "1", "--context", "64", "--json").stdout)
+    bench = json.loads(
+        run(
+            "bench",
+            "decode",
+            packed,
+            "--tokens",
+            "4",
+            "--prompt-tokens",
+            "8",
+            "--repeat",
+            "1",
+            "--context",
+            "64",
+            "--json",
+        ).stdout
+    )
     assert bench["tok_s"] > 0
 
 
@@ -61,8 +86,17 @@ def test_pack_and_unpack(golden_gguf: Path, tmp_path: Path) -> None:
     assert run("unpack", tmp_path / "m.les", tmp_path / "m.gguf").returncode == 0
 
 
-@pytest.mark.parametrize("args", [["generate", "/nowhere.les", "x"], ["info", "nonsense"], ["verify", __file__], ["pack", __file__],
-                                  ["generate", "owner/repo:Q4_K_M", "x"], ["rm", "demo-q5_0"]])
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["generate", "/nowhere.les", "x"],
+        ["info", "nonsense"],
+        ["verify", __file__],
+        ["pack", __file__],
+        ["generate", "owner/repo:Q4_K_M", "x"],
+        ["rm", "demo-q5_0"],
+    ],
+)
 def test_bad_input_is_one_line_and_exit_code_1(args: list[str], tmp_path: Path) -> None:
     result = run(*args, env={"LES_CACHE": str(tmp_path)})
     assert result.returncode == 1
@@ -89,25 +123,54 @@ def test_a_flipped_byte_is_found_by_verify_and_at_first_read(packed: Path, tmp_p
     result = run("verify", broken)
     assert result.returncode == 1
     assert f"layer {layer.layer} expert 3" in result.stderr
-    result = run("generate", broken, "the router sends each token to the experts that it likes", "--raw", "--context", "64")
+    result = run(
+        "generate", broken, "the router sends each token to the experts that it likes", "--raw", "--context", "64"
+    )
     assert result.returncode == 1 and "checksum" in result.stderr, result.stderr
 
 
 def test_chat_in_lines(packed: Path, tmp_path: Path) -> None:
     saved = tmp_path / "talk.json"
-    script = f"the router\n/stats\n/nonsense\n/set temperature 0\n/set top_p 7\n/save {saved}\n/clear\n/load {saved}\n/regen\n/exit\n"
+    commands = ["the router", "/stats", "/nonsense", "/set temperature 0", "/set top_p 7", f"/save {saved}", "/clear"]
+    script = "\n".join([*commands, f"/load {saved}", "/regen", "/exit", ""])
     result = run("chat", packed, "--context", "256", "--max-tokens", "4", "--seed", "1", stdin=script)
     assert result.returncode == 0, result.stderr
-    for expected in ("in memory", "no command /nonsense", "temperature = 0", "top_p is 7", "messages saved", "messages loaded"):
+    for expected in (
+        "in memory",
+        "no command /nonsense",
+        "temperature = 0",
+        "top_p is 7",
+        "messages saved",
+        "messages loaded",
+    ):
         assert expected in result.stderr
     assert len(json.loads(saved.read_text())["messages"]) == 2
 
 
 def test_chat_in_a_terminal_ctrl_c_stops_the_reply_only(packed: Path, tmp_path: Path) -> None:
     pexpect = pytest.importorskip("pexpect")
-    endless = ["--context", "4096", "--max-tokens", "-1", "--temperature", "5", "--top-k", "0", "--min-p", "0", "--top-p", "1"]
-    child = pexpect.spawn(sys.executable, ["-m", "les", "chat", str(packed), *endless], encoding="utf-8", codec_errors="replace", timeout=30,
-                          env={**os.environ, "LES_CACHE": str(tmp_path), "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"})
+    endless = [
+        "--context",
+        "4096",
+        "--max-tokens",
+        "-1",
+        "--temperature",
+        "5",
+        "--top-k",
+        "0",
+        "--min-p",
+        "0",
+        "--top-p",
+        "1",
+    ]
+    child = pexpect.spawn(
+        sys.executable,
+        ["-m", "les", "chat", str(packed), *endless],
+        encoding="utf-8",
+        codec_errors="replace",
+        timeout=30,
+        env={**os.environ, "LES_CACHE": str(tmp_path), "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"},
+    )
     child.expect("/help shows")
     child.expect(">")
     child.send("/help\r")

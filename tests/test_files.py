@@ -17,7 +17,7 @@ MODELS = ["qwen3moe", "gemma4", "nemotron_h_moe", "gpt-oss-mxfp4", "qwen3moe-256
 
 def tensor_bytes(path: Path) -> dict[str, bytes]:
     data = path.read_bytes()
-    return {t.name: data[t.offset_bytes:t.offset_bytes + t.size_bytes] for t in GgufFile(str(path)).tensors}
+    return {t.name: data[t.offset_bytes : t.offset_bytes + t.size_bytes] for t in GgufFile(str(path)).tensors}
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -28,7 +28,7 @@ def test_pack_then_unpack_gives_the_original(name: str, tmp_path: Path) -> None:
     packed = GgufFile(str(result.path))
     for layer in packed.expert_layers:
         for expert in range(layer.n_expert):
-            (_, offset, size, _), = layer.extents(expert)
+            ((_, offset, size, _),) = layer.extents(expert)
             assert offset % 16384 == 0 and size % 16384 == 0
     back = unpack(result.path, tmp_path / "m.gguf")
     assert tensor_bytes(back) == tensor_bytes(source)
@@ -74,7 +74,7 @@ def test_truncation_anywhere_is_a_clear_error(golden_gguf: Path, tmp_path: Path)
 @pytest.mark.parametrize("value", [2**63, 2**64 - 1, 2**40])
 def test_counts_that_overflow_are_refused(golden_gguf: Path, tmp_path: Path, offset: int, value: int) -> None:
     data = bytearray(golden_gguf.read_bytes())
-    data[offset:offset + 8] = struct.pack("<Q", value)
+    data[offset : offset + 8] = struct.pack("<Q", value)
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(data)
     with pytest.raises(les.CorruptFileError, match="items"):
@@ -88,17 +88,21 @@ def write_shards(source: Path, folder: Path, count: int) -> list[Path]:
 
     gguf, data = GgufFile(str(source)), source.read_bytes()
     paths = []
-    groups = [[], *(gguf.tensors[i::count - 1] for i in range(count - 1))]
+    groups = [[], *(gguf.tensors[i :: count - 1] for i in range(count - 1))]
     for i, tensors in enumerate(groups):
         entries, body, at = [], b"", 0
         for t in tensors:
             entries.append(TensorEntry(t.name, qtype_info(t.type)[0], tuple(t.shape), at, t.size_bytes))
-            body += data[t.offset_bytes:t.offset_bytes + t.size_bytes]
+            body += data[t.offset_bytes : t.offset_bytes + t.size_bytes]
             body += bytes(align_up(len(body), 32) - len(body))
             at = len(body)
         kinds = gguf.metadata_types
         metadata = [(k, kinds[k], v) for k, v in gguf.metadata.items()] if i == 0 else []
-        metadata += [("split.no", ("u16", None), i), ("split.count", ("u16", None), count), ("split.tensors.count", ("i32", None), len(gguf.tensors))]
+        metadata += [
+            ("split.no", ("u16", None), i),
+            ("split.count", ("u16", None), count),
+            ("split.tensors.count", ("i32", None), len(gguf.tensors)),
+        ]
         path = folder / f"m-{i + 1:05d}-of-{count:05d}.gguf"
         path.write_bytes(encode_header(metadata, entries, 32) + body)
         paths.append(path)

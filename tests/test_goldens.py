@@ -13,7 +13,15 @@ from les import BudgetError, CorruptFileError, UnsupportedError, _core
 
 FOLDERS = sorted(p.parent.name for p in SHARED.glob("goldens/*/model.gguf")) or ["qwen3moe"]
 # Families that are not built yet; the test fails when one of them starts to load, so that the list stays true.
-NOT_YET = {"deepseek2-glm47flash", "deepseek2-v2lite", "deepseek2-v3", "gemma4", "granitehybrid", "lfm2moe", "nemotron_h_moe"}
+NOT_YET = {
+    "deepseek2-glm47flash",
+    "deepseek2-v2lite",
+    "deepseek2-v3",
+    "gemma4",
+    "granitehybrid",
+    "lfm2moe",
+    "nemotron_h_moe",
+}
 STREAMED = ["llama-mixtral", "qwen3moe", "deepseek", "qwen35moe", "gpt-oss", "smallthinker"]
 
 
@@ -78,8 +86,15 @@ def test_every_budget_thread_count_and_prediction_gives_the_same_bits(name: str)
 
     resident = run()
     path = str(shared_or_skip("goldens", name, "model.gguf"))
-    for options in ({}, {"prefetch": "on"}, {"prefetch": "off"}, {"threads": 1}, {"lanes": 1}, {"lanes": 8, "fault": "short,3"},
-                    {"fault": "reorder,2"}):
+    for options in (
+        {},
+        {"prefetch": "on"},
+        {"prefetch": "off"},
+        {"threads": 1},
+        {"lanes": 1},
+        {"lanes": 8, "fault": "short,3"},
+        {"fault": "reorder,2"},
+    ):
         sizes = {k: v for k, v in options.items() if k in ("threads", "lanes")}
         floor = _core.plan_memory(path, {"kv_type": "f32", "context": 160, "threads": 2, **sizes})["floor_bytes"]
         for memory_bytes in (floor, floor + 200_000):
@@ -95,15 +110,15 @@ def test_every_width_gives_the_same_bits_and_rewinding_equals_a_fresh_run(name: 
     expected = np.concatenate([single.eval([t]) for t in tokens])
     for width in (2, 3, 5, 8, 16):
         session = engine.session()
-        parts = [session.eval(tokens[at:at + width], all_logits=True) for at in range(0, len(tokens), width)]
+        parts = [session.eval(tokens[at : at + width], all_logits=True) for at in range(0, len(tokens), width)]
         np.testing.assert_array_equal(np.concatenate(parts), expected)
         session.close()
     session = engine.session()
     session.eval(tokens[:30])
     for accepted in range(9):
-        session.eval([5, 6, 7, 8, 9, 10, 11, 12])     # a draft, of which `accepted` tokens are the text's
+        session.eval([5, 6, 7, 8, 9, 10, 11, 12])  # a draft, of which `accepted` tokens are the text's
         session.rewind(30)
-        session.eval(tokens[30:30 + accepted + 1])
+        session.eval(tokens[30 : 30 + accepted + 1])
         session.rewind(30 + accepted)
         np.testing.assert_array_equal(session.eval([tokens[30 + accepted]])[-1], expected[30 + accepted])
         session.rewind(30)
@@ -134,7 +149,7 @@ def test_a_damaged_saved_session_changes_nothing(tmp_path: Path) -> None:
     expected = session.eval([10])
     session.rewind(43)
     data = bytearray((tmp_path / "s").read_bytes())
-    for damaged in (data[:-1], data[:len(data) // 2], data[:-100] + bytes([data[-100] ^ 1]) + data[-99:]):
+    for damaged in (data[:-1], data[: len(data) // 2], data[:-100] + bytes([data[-100] ^ 1]) + data[-99:]):
         (tmp_path / "d").write_bytes(damaged)
         with pytest.raises(CorruptFileError):
             session.load(str(tmp_path / "d"))

@@ -1,4 +1,4 @@
-"""Values that make no sense, interruptions, and threads: each ends in a typed error or an early text, never in a wrong one."""
+"""Values that make no sense, interruptions, threads: each ends in a typed error or an early text, never a wrong one."""
 
 from __future__ import annotations
 
@@ -18,8 +18,17 @@ from les.sampler import Sampler, SamplingParams
 GREEDY: dict[str, Any] = {"temperature": 0.0, "raw": True}
 
 
-@pytest.mark.parametrize("settings", [{"seed": 1.5}, {"seed": True}, {"temperature": float("inf")}, {"temperature": float("nan")},
-                                      {"logit_bias": {True: 1.0}}, {"logit_bias": {0: float("inf")}}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"seed": 1.5},
+        {"seed": True},
+        {"temperature": float("inf")},
+        {"temperature": float("nan")},
+        {"logit_bias": {True: 1.0}},
+        {"logit_bias": {0: float("inf")}},
+    ],
+)
 def test_settings_that_are_no_numbers_of_their_kind(settings: dict[str, Any]) -> None:
     with pytest.raises(les.InvalidArgumentError, match=next(iter(settings))):
         SamplingParams(**settings)
@@ -37,7 +46,9 @@ def test_scores_that_are_no_numbers_choose_nothing() -> None:
 
 
 def test_ctrl_c_stops_a_prefill_where_it_is(packed: Path) -> None:
-    with les.load(packed, context=4096, flash="0.02,1,2000", memory=les.plan(packed, context=4096)["floor_bytes"]) as model:
+    with les.load(
+        packed, context=4096, flash="0.02,1,2000", memory=les.plan(packed, context=4096)["floor_bytes"]
+    ) as model:
         expected = model.generate("the router", max_tokens=4, **GREEDY).tokens
         session = model.default_session()
         session.rewind(0)

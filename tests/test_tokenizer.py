@@ -90,7 +90,10 @@ def test_golden_texts(path: Path) -> None:
 def test_gpt_oss_goes_on_after_a_channel() -> None:
     from les._core import Tokenizer
 
-    path = Path(os.environ.get("LES_SHARED", Path(__file__).resolve().parents[2] / "shared")) / "goldens/gpt-oss/model.gguf"
+    path = (
+        Path(os.environ.get("LES_SHARED", Path(__file__).resolve().parents[2] / "shared"))
+        / "goldens/gpt-oss/model.gguf"
+    )
     if not path.exists():
         pytest.skip(f"{path} is not there")
     tokenizer = Tokenizer.from_gguf(str(path))

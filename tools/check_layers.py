@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks the architecture from the text of the sources: who includes whom, file sizes, where instruction sets may show.
 
-    check_layers.py            prints every violation, exits 1 if there is one
+check_layers.py            prints every violation, exits 1 if there is one
 """
 
 from __future__ import annotations
@@ -35,7 +35,12 @@ EXEMPT = {
     "csrc/kernels/unpack_neon.h": "one unpacker for each of 26 types",
 }
 ISA_FILES = re.compile(r"csrc/kernels/(isa_|simd_|unpack_|dispatch|.*_inl).*|csrc/cpu/.*|csrc/sched/ready_queue.h")
-PYTHON_LAYERS = {"sampler": {"errors"}, "sizes": {"errors"}, "errors": set(), "generate": {"errors", "sampler", "_core"}}
+PYTHON_LAYERS = {
+    "sampler": {"errors"},
+    "sizes": {"errors"},
+    "errors": set(),
+    "generate": {"errors", "sampler", "_core"},
+}
 
 
 def check_includes(path: Path, problems: list[str]) -> None:

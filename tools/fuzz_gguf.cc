@@ -24,7 +24,8 @@ int scratch_file(std::string* path) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size_bytes) {
   std::string path;
   const int fd = scratch_file(&path);
-  if (fd < 0 || ftruncate(fd, 0) != 0 || pwrite(fd, data, size_bytes, 0) != static_cast<ssize_t>(size_bytes)) std::abort();
+  if (fd < 0 || ftruncate(fd, 0) != 0 || pwrite(fd, data, size_bytes, 0) != static_cast<ssize_t>(size_bytes))
+    std::abort();
   auto file = les::open_gguf(path);
   if (!file.is_ok()) return 0;
   const auto store = les::open_expert_store(*file);

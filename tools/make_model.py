@@ -48,22 +48,77 @@ class Preset:
 
 PRESETS = {
     "qwen35moe-35b": Preset(
-        "qwen35moe", 40, 2048, 16, 2, 256, 256, 8, 512, 248320, shared_ff=512,
-        keys={"ssm.conv_kernel": 4, "ssm.state_size": 128, "ssm.group_count": 16, "ssm.time_step_rank": 32,
-              "ssm.inner_size": 4096, "full_attention_interval": 4, "rope.dimension_count": 64,
-              "rope.dimension_sections": [11, 11, 10, 0], "rope.freq_base": 1e7}),
+        "qwen35moe",
+        40,
+        2048,
+        16,
+        2,
+        256,
+        256,
+        8,
+        512,
+        248320,
+        shared_ff=512,
+        keys={
+            "ssm.conv_kernel": 4,
+            "ssm.state_size": 128,
+            "ssm.group_count": 16,
+            "ssm.time_step_rank": 32,
+            "ssm.inner_size": 4096,
+            "full_attention_interval": 4,
+            "rope.dimension_count": 64,
+            "rope.dimension_sections": [11, 11, 10, 0],
+            "rope.freq_base": 1e7,
+        },
+    ),
     "qwen3moe-30b": Preset("qwen3moe", 48, 2048, 32, 4, 128, 128, 8, 768, 151936, keys={"rope.freq_base": 1e6}),
     "olmoe-7b": Preset("olmoe", 16, 2048, 16, 16, 128, 64, 8, 1024, 50304),
     "gpt-oss-20b": Preset(
-        "gpt-oss", 24, 2880, 64, 8, 64, 32, 4, 2880, 201088,
-        keys={"attention.sliding_window": 128, "rope.freq_base": 150000.0, "rope.scaling.type": "yarn",
-              "rope.scaling.factor": 32.0, "rope.scaling.original_context_length": 4096}),
+        "gpt-oss",
+        24,
+        2880,
+        64,
+        8,
+        64,
+        32,
+        4,
+        2880,
+        201088,
+        keys={
+            "attention.sliding_window": 128,
+            "rope.freq_base": 150000.0,
+            "rope.scaling.type": "yarn",
+            "rope.scaling.factor": 32.0,
+            "rope.scaling.original_context_length": 4096,
+        },
+    ),
     "deepseek2-lite": Preset(
-        "deepseek2", 27, 2048, 16, 1, 0, 64, 6, 1408, 102400, shared_ff=2816, dense_ff=10944, leading_dense=1,
-        keys={"attention.kv_lora_rank": 512, "attention.key_length": 576, "attention.value_length": 512,
-              "attention.key_length_mla": 192, "attention.value_length_mla": 128, "rope.dimension_count": 64,
-              "expert_gating_func": 1, "expert_shared_count": 2, "expert_weights_scale": 1.0,
-              "leading_dense_block_count": 1}),
+        "deepseek2",
+        27,
+        2048,
+        16,
+        1,
+        0,
+        64,
+        6,
+        1408,
+        102400,
+        shared_ff=2816,
+        dense_ff=10944,
+        leading_dense=1,
+        keys={
+            "attention.kv_lora_rank": 512,
+            "attention.key_length": 576,
+            "attention.value_length": 512,
+            "attention.key_length_mla": 192,
+            "attention.value_length_mla": 128,
+            "rope.dimension_count": 64,
+            "expert_gating_func": 1,
+            "expert_shared_count": 2,
+            "expert_weights_scale": 1.0,
+            "leading_dense_block_count": 1,
+        },
+    ),
 }
 
 # Bytes per block, and where its half-precision scales lie: (offset, factor on the wished standard deviation).
@@ -107,7 +162,7 @@ class Noise:
             where, value = FIXED[kind]
             blocks[:, where] = np.frombuffer(value, np.uint8)
         for offset, factor in BLOCKS[kind][1]:
-            blocks[:, offset:offset + 2] = np.frombuffer(np.float16(std * factor).tobytes(), np.uint8)
+            blocks[:, offset : offset + 2] = np.frombuffer(np.float16(std * factor).tobytes(), np.uint8)
         return blocks.reshape(n_rows, -1)
 
 
@@ -119,7 +174,9 @@ class Writer:
         self.kind, self.noise = kind, Noise(seed)
         self.jobs: list = []
 
-    def matrix(self, name: str, n_in: int, n_out: int, gain: float = 1.0, stack: int = 0, kind: str | None = None) -> None:
+    def matrix(
+        self, name: str, n_in: int, n_out: int, gain: float = 1.0, stack: int = 0, kind: str | None = None
+    ) -> None:
         """blk-style weight of deviation gain / sqrt(n_in); stack: that many matrices in one tensor."""
         kind = kind or self.kind
         elements = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind]][0]
@@ -213,7 +270,12 @@ def add_attention(w: Writer, p: Preset, b: str, out: float) -> None:
         w.ones(b + "attn_k_norm.weight", n_k)
     if p.arch == "gpt-oss":
         w.values(b + "attn_sinks.weight", np.zeros(p.heads))
-        for name, n in (("q", p.heads * p.head_dim), ("k", p.kv * p.head_dim), ("v", p.kv * p.head_dim), ("output", p.d)):
+        for name, n in (
+            ("q", p.heads * p.head_dim),
+            ("k", p.kv * p.head_dim),
+            ("v", p.kv * p.head_dim),
+            ("output", p.d),
+        ):
             w.values(f"{b}attn_{name}.bias", np.zeros(n))
 
 
@@ -234,7 +296,11 @@ def add_delta_net(w: Writer, p: Preset, b: str, out: float) -> None:
 
 def add_ffn(w: Writer, p: Preset, b: str, i: int, out: float) -> None:
     if i < p.leading_dense:
-        for name, n_in, n_out, gain in (("gate", p.d, p.dense_ff, 1), ("up", p.d, p.dense_ff, 1), ("down", p.dense_ff, p.d, out)):
+        for name, n_in, n_out, gain in (
+            ("gate", p.d, p.dense_ff, 1),
+            ("up", p.d, p.dense_ff, 1),
+            ("down", p.dense_ff, p.d, out),
+        ):
             w.matrix(f"{b}ffn_{name}.weight", n_in, n_out, gain=gain)
         return
     w.matrix(b + "ffn_gate_inp.weight", p.d, p.experts, kind="F32", gain=2.0)

@@ -12,8 +12,19 @@ import sys
 import unicodedata
 
 # Names as in csrc/text/unicode.h.
-CLASSES = {"Lu": "kUpper", "Lt": "kUpper", "Ll": "kLower", "Lm": "kOtherLetter", "Lo": "kOtherLetter", "M": "kMark",
-           "N": "kNumber", "P": "kPunctuation", "S": "kSymbol", "Z": "kSeparator", "C": "kControl"}
+CLASSES = {
+    "Lu": "kUpper",
+    "Lt": "kUpper",
+    "Ll": "kLower",
+    "Lm": "kOtherLetter",
+    "Lo": "kOtherLetter",
+    "M": "kMark",
+    "N": "kNumber",
+    "P": "kPunctuation",
+    "S": "kSymbol",
+    "Z": "kSeparator",
+    "C": "kControl",
+}
 
 
 def char_class(code: int) -> str:

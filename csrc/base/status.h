@@ -73,17 +73,16 @@ class [[nodiscard]] Result {
 #define LES_CONCAT_INNER(a, b) a##b
 #define LES_CONCAT(a, b) LES_CONCAT_INNER(a, b)
 
-#define LES_RETURN_IF_ERROR(expr)                        \
-  do {                                                   \
-    ::les::Status les_status_ = (expr);                  \
-    if (!les_status_.is_ok()) return les_status_;        \
+#define LES_RETURN_IF_ERROR(expr)                 \
+  do {                                            \
+    ::les::Status les_status_ = (expr);           \
+    if (!les_status_.is_ok()) return les_status_; \
   } while (0)
 
-#define LES_ASSIGN_OR_RETURN_IMPL(tmp, decl, expr)       \
-  auto tmp = (expr);                                     \
-  if (!tmp.is_ok()) return tmp.status();                 \
+#define LES_ASSIGN_OR_RETURN_IMPL(tmp, decl, expr) \
+  auto tmp = (expr);                               \
+  if (!tmp.is_ok()) return tmp.status();           \
   decl = std::move(*tmp)
 
 // LES_ASSIGN_OR_RETURN(auto file, open_file(path));
-#define LES_ASSIGN_OR_RETURN(decl, expr) \
-  LES_ASSIGN_OR_RETURN_IMPL(LES_CONCAT(les_result_, __LINE__), decl, expr)
+#define LES_ASSIGN_OR_RETURN(decl, expr) LES_ASSIGN_OR_RETURN_IMPL(LES_CONCAT(les_result_, __LINE__), decl, expr)

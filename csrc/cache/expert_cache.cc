@@ -47,7 +47,8 @@ std::vector<uint32_t> plan_slots(const std::vector<SizeClass>& classes, uint64_t
     }
   }
   for (size_t i = 0; i < classes.size(); ++i) {
-    const uint64_t more = std::min<uint64_t>((cache_bytes - used_bytes) / classes[i].slot_bytes, classes[i].n_experts - slots[i]);
+    const uint64_t more =
+        std::min<uint64_t>((cache_bytes - used_bytes) / classes[i].slot_bytes, classes[i].n_experts - slots[i]);
     slots[i] += static_cast<uint32_t>(more);
     used_bytes += more * classes[i].slot_bytes;
   }

@@ -1,7 +1,8 @@
 // A fixed set of compute threads that run one function together.
 //
 // 1. The caller takes part: a pool of n threads owns n - 1 workers.
-// 2. Work is split into index ranges; which thread runs a range is not fixed, so a range's result must not depend on it.
+// 2. Work is split into index ranges; which thread runs a range is not fixed, so a range's result must not depend on
+// it.
 // 3. A worker that wakes late misses the job; nobody waits for it.
 // 4. Idle workers spin for a few microseconds, then sleep; an idle pool uses no processor time.
 // Thread-safety: one caller at a time.

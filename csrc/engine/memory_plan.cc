@@ -49,7 +49,8 @@ MemoryPlan plan_memory(const MemoryNeeds& needs, std::optional<uint64_t> budget_
   plan.full_bytes = fixed + usual_scratch + needs.expert_bytes;
   if (needs.n_experts_total > 0) {
     const uint64_t one_token = needs.expert_bytes / needs.n_experts_total * needs.experts_per_token;
-    plan.recommended_bytes = fixed + usual_scratch + std::max(needs.expert_bytes / 2, std::min(one_token * 2, needs.expert_bytes));
+    plan.recommended_bytes =
+        fixed + usual_scratch + std::max(needs.expert_bytes / 2, std::min(one_token * 2, needs.expert_bytes));
   } else {
     plan.recommended_bytes = plan.full_bytes;
   }

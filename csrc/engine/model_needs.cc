@@ -106,8 +106,9 @@ Result<ModelParts> examine_model(const std::string& path, const EngineOptions& o
   needs.reader_bytes = plan_reader_bytes(reader);
   const auto n_threads = static_cast<uint64_t>(options.threads > 0 ? options.threads : default_threads());
   const int max_heads = *std::max_element(bound.n_heads.begin(), bound.n_heads.end());
-  needs.scratch_fixed_bytes = n_threads * static_cast<uint64_t>(max_heads) * static_cast<uint64_t>(parts.context) * sizeof(float) +
-                              2 * static_cast<uint64_t>(bound.n_vocab) * sizeof(float) + kMiB;
+  needs.scratch_fixed_bytes =
+      n_threads * static_cast<uint64_t>(max_heads) * static_cast<uint64_t>(parts.context) * sizeof(float) +
+      2 * static_cast<uint64_t>(bound.n_vocab) * sizeof(float) + kMiB;
   needs.scratch_per_token_bytes = parts.graph->scratch_floats_per_token() * sizeof(float);
   add_expert_needs(parts, &needs);
   return parts;

@@ -9,10 +9,12 @@ namespace les {
 namespace {
 
 // Texts by which families end a turn. A token with one of them is a control token, whatever type the file gives it.
-constexpr std::array kEndTexts = std::to_array<std::string_view>({
-    "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<end_of_turn>", "<turn|>", "<|endoftext|>", "<|end_of_text|>",
-    "</s>", "<|return|>", "<|call|>", "<EOT>", "<|role_end|>", "<|eos|>", "<｜end▁of▁sentence｜>", "[EOS]", "<eos>",
-    "<|observation|>", "<|flush|>", "<|calls|>", "[EOT]", "_<EOT>", "<end_of_utterance>"});
+constexpr std::array kEndTexts = std::to_array<std::string_view>(
+    {"<|im_end|>", "<|eot_id|>",    "<|eom_id|>",        "<|end|>",   "<end_of_turn>",
+     "<turn|>",    "<|endoftext|>", "<|end_of_text|>",   "</s>",      "<|return|>",
+     "<|call|>",   "<EOT>",         "<|role_end|>",      "<|eos|>",   "<｜end▁of▁sentence｜>",
+     "[EOS]",      "<eos>",         "<|observation|>",   "<|flush|>", "<|calls|>",
+     "[EOT]",      "_<EOT>",        "<end_of_utterance>"});
 
 Result<int32_t> token_id(const GgufFile& file, const char* name, size_t n_tokens) {
   const std::string key = std::string("tokenizer.ggml.") + name + "_token_id";
@@ -37,7 +39,8 @@ bool is_phi3(const GgufFile& file) {
   const auto name = file.get_string("general.name");
   if (!name.is_ok()) return false;
   std::string lower = *name;
-  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return lower.find("phi-3") != std::string::npos || lower.find("phi3") != std::string::npos;
 }
 

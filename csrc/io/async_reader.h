@@ -22,17 +22,17 @@ namespace les {
 enum class ReadClass : uint8_t { kDemand = 0, kPrefetch = 1 };
 
 struct ReadRequest {
-  const File* file = nullptr;   // outlives the request
+  const File* file = nullptr;  // outlives the request
   uint64_t offset_bytes = 0;
   uint64_t size_bytes = 0;
-  uint8_t* dst = nullptr;       // size_bytes, owned by the caller until completion
-  uint64_t tag = 0;             // the caller's name for the request; unique among those in flight
+  uint8_t* dst = nullptr;  // size_bytes, owned by the caller until completion
+  uint64_t tag = 0;  // the caller's name for the request; unique among those in flight
   ReadClass read_class = ReadClass::kDemand;
 };
 
 struct ReadCompletion {
   uint64_t tag = 0;
-  Status status;                // kCancelled when it was cancelled before it started
+  Status status;  // kCancelled when it was cancelled before it started
   int64_t start_ns = 0, end_ns = 0;  // when the device worked on it
 };
 
@@ -45,12 +45,12 @@ class CompletionSink {
 
 struct ReaderStats {
   uint64_t n_reads = 0;
-  uint64_t read_bytes = 0;         // useful bytes delivered
-  uint64_t device_bytes = 0;       // including alignment overhead
-  uint64_t n_direct = 0;           // reads that bypassed the page cache
+  uint64_t read_bytes = 0;  // useful bytes delivered
+  uint64_t device_bytes = 0;  // including alignment overhead
+  uint64_t n_direct = 0;  // reads that bypassed the page cache
   uint64_t n_buffered = 0;
-  uint64_t n_retries = 0;          // short reads and interruptions
-  int64_t busy_ns = 0;             // time with at least one read in flight
+  uint64_t n_retries = 0;  // short reads and interruptions
+  int64_t busy_ns = 0;  // time with at least one read in flight
 };
 
 class AsyncReader {
@@ -58,9 +58,9 @@ class AsyncReader {
   virtual ~AsyncReader() = default;
   virtual void submit(const ReadRequest& request) = 0;
   virtual void promote(uint64_t tag) = 0;  // prefetch becomes demand; unknown tags are ignored
-  virtual void cancel(uint64_t tag) = 0;   // only if it has not started; unknown tags are ignored
+  virtual void cancel(uint64_t tag) = 0;  // only if it has not started; unknown tags are ignored
   virtual ReaderStats stats() const = 0;
-  virtual std::string name() const = 0;    // "pread x4 direct"
+  virtual std::string name() const = 0;  // "pread x4 direct"
 };
 
 }  // namespace les

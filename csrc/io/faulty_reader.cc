@@ -152,21 +152,12 @@ ReadHook make_fault_hook(const FaultOptions& options) {
         spoil(parts, static_cast<uint64_t>(n_read));
         return n_read;
       }
-      case FaultKind::kEintr:
-        spoil(parts, 0);
-        return -EINTR;
-      case FaultKind::kEagain:
-        spoil(parts, 0);
-        return -EAGAIN;
-      case FaultKind::kEio:
-        spoil(parts, 0);
-        return -EIO;
-      case FaultKind::kEinval:
-        spoil(parts, 0);
-        return -EINVAL;
+      case FaultKind::kEintr: spoil(parts, 0); return -EINTR;
+      case FaultKind::kEagain: spoil(parts, 0); return -EAGAIN;
+      case FaultKind::kEio: spoil(parts, 0); return -EIO;
+      case FaultKind::kEinval: spoil(parts, 0); return -EINVAL;
       case FaultKind::kReorder:
-      case FaultKind::kDelay:
-        break;
+      case FaultKind::kDelay: break;
     }
     return result;
   };

@@ -45,18 +45,12 @@ inline void glu_of(const float* gate, const float* up, int n, float* y) {
 
 void glu(Act act, const float* gate, const float* up, int n, float* y) {
   switch (act) {
-    case Act::kSilu:
-      return glu_of<Act::kSilu>(gate, up, n, y);
-    case Act::kGelu:
-      return glu_of<Act::kGelu>(gate, up, n, y);
-    case Act::kGeluTanh:
-      return glu_of<Act::kGeluTanh>(gate, up, n, y);
-    case Act::kRelu:
-      return glu_of<Act::kRelu>(gate, up, n, y);
-    case Act::kReluSquared:
-      return glu_of<Act::kReluSquared>(gate, up, n, y);
-    case Act::kSwigluOai:
-      return glu_of<Act::kSwigluOai>(gate, up, n, y);
+    case Act::kSilu: return glu_of<Act::kSilu>(gate, up, n, y);
+    case Act::kGelu: return glu_of<Act::kGelu>(gate, up, n, y);
+    case Act::kGeluTanh: return glu_of<Act::kGeluTanh>(gate, up, n, y);
+    case Act::kRelu: return glu_of<Act::kRelu>(gate, up, n, y);
+    case Act::kReluSquared: return glu_of<Act::kReluSquared>(gate, up, n, y);
+    case Act::kSwigluOai: return glu_of<Act::kSwigluOai>(gate, up, n, y);
   }
 }
 

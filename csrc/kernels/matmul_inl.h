@@ -6,7 +6,7 @@
 namespace les {
 namespace {
 
-constexpr int kChunkUnits = 4;    // units of a row unpacked at once: a tile's chunk stays in the first-level cache
+constexpr int kChunkUnits = 4;  // units of a row unpacked at once: a tile's chunk stays in the first-level cache
 constexpr int kColumnBlock = 64;  // columns that share one unpacking
 
 // --- one column: weights straight from memory -----------------------------------------------------------------------

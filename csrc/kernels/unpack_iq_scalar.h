@@ -1,8 +1,8 @@
 // The types with code books of points (IQ1, IQ2, IQ3) in plain C++.
 #pragma once
 
-#include "quant/iq_grids.h"
 #include "kernels/unpack_base.h"
+#include "quant/iq_grids.h"
 
 namespace les {
 namespace {

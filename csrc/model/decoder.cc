@@ -23,7 +23,9 @@ AttentionSpec Decoder::base_attention(int layer) const {
   return spec;
 }
 
-int Decoder::shared_width() const { return config_.shared_ff > 0 ? config_.shared_ff : config_.n_shared * config_.expert_ff; }
+int Decoder::shared_width() const {
+  return config_.shared_ff > 0 ? config_.shared_ff : config_.n_shared * config_.expert_ff;
+}
 
 Status Decoder::bind_norms(WeightBinder& binder, int layer, const char* ffn_norm) {
   DecoderLayer& l = layers_[static_cast<size_t>(layer)];

@@ -1,5 +1,5 @@
-// The decoder layer that most families share: norm, attention, residual; norm, network or experts, residual. A family of
-// this kind says in bind() what its layers consist of; one whose layers are built otherwise derives from ModelGraph.
+// The decoder layer that most families share: norm, attention, residual; norm, network or experts, residual. A family
+// of this kind says in bind() what its layers consist of; one whose layers are built otherwise derives from ModelGraph.
 #pragma once
 
 #include <vector>
@@ -17,8 +17,8 @@ struct DecoderLayer {
   AttentionWeights attn;
   bool has_experts = false;
   MoeSpec moe;
-  FfnWeights ffn;         // the dense network, or the shared expert; empty: none
-  Vector shared_gate;     // sigmoid gate of the shared expert
+  FfnWeights ffn;  // the dense network, or the shared expert; empty: none
+  Vector shared_gate;  // sigmoid gate of the shared expert
 };
 
 class Decoder : public ModelGraph {
@@ -30,12 +30,14 @@ class Decoder : public ModelGraph {
 
  protected:
   Status run_layer(Step& step, int layer, float* x) override;
-  // out [n, d_model] = what mixes the tokens of h [n, d_model] in this layer: attention, unless a family says otherwise.
+  // out [n, d_model] = what mixes the tokens of h [n, d_model] in this layer: attention, unless a family says
+  // otherwise.
   virtual void mix(Step& step, int layer, const float* h, float* out);
   void after_embedding(Step& step, float* x) override;
   void run_head(Step& step, const float* x, int n, float* logits) override;
 
-  // What families' bind() is made of. base_attention: heads, sizes and norm epsilon of the layer as the config has them.
+  // What families' bind() is made of. base_attention: heads, sizes and norm epsilon of the layer as the config has
+  // them.
   AttentionSpec base_attention(int layer) const;
   // blk.<layer>.attn_norm and the norm before the network.
   Status bind_norms(WeightBinder& binder, int layer, const char* ffn_norm = "ffn_norm");

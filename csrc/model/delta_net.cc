@@ -89,21 +89,23 @@ void recur(Exec& exec, const DeltaNetSpec& spec, const DeltaNetWeights& w, float
   glu(exec, Act::kSilu, conv, nullptr, static_cast<int64_t>(count) * spec.conv_width(), conv);
   float* matrices = state + static_cast<size_t>(spec.conv_kernel - 1) * width;
   const int dim = spec.dim;
-  auto* heads_scratch = exec.scratch->alloc<float>(3 * static_cast<size_t>(dim) * static_cast<size_t>(exec.pool->n_threads()));
+  auto* heads_scratch =
+      exec.scratch->alloc<float>(3 * static_cast<size_t>(dim) * static_cast<size_t>(exec.pool->n_threads()));
   const float q_scale = 1 / std::sqrt(static_cast<float>(dim));
   exec.pool->parallel_for(spec.n_v_heads, 1, [&](int64_t begin, int64_t end, int thread) {
     float* q = heads_scratch + 3 * static_cast<size_t>(dim) * static_cast<size_t>(thread);
     float *k = q + dim, *unused = k + dim;
     for (int64_t h = begin; h < end; ++h) {
-      const int64_t k_head = spec.order == HeadOrder::kTiled ? h % spec.n_k_heads : h / (spec.n_v_heads / spec.n_k_heads);
+      const int64_t k_head =
+          spec.order == HeadOrder::kTiled ? h % spec.n_k_heads : h / (spec.n_v_heads / spec.n_k_heads);
       for (int t = 0; t < count; ++t) {
         const float* channels = conv + static_cast<size_t>(t) * width;
         const float* row = rows + static_cast<size_t>(t) * row_size + width;
         l2_normalise(*exec.kernels, channels + k_head * dim, dim, spec.eps, q_scale, q);
         l2_normalise(*exec.kernels, channels + spec.key_width() + k_head * dim, dim, spec.eps, 1, k);
-        exec.kernels->delta_rule(matrices + h * dim * dim, q, k, channels + 2 * spec.key_width() + h * dim, row[h],
-                                 row[spec.n_v_heads + h], dim, dim,
-                                 out == nullptr ? unused : out + static_cast<int64_t>(t) * spec.value_width() + h * dim);
+        exec.kernels->delta_rule(
+            matrices + h * dim * dim, q, k, channels + 2 * spec.key_width() + h * dim, row[h], row[spec.n_v_heads + h],
+            dim, dim, out == nullptr ? unused : out + static_cast<int64_t>(t) * spec.value_width() + h * dim);
       }
     }
   });

@@ -40,7 +40,8 @@ void add_shared_expert(Exec& exec, const FfnWeights& w, const Vector& gate, Act 
   ffn(exec, w, act, x, n, y);
   for (int t = 0; t < n; ++t) {
     const int64_t at = static_cast<int64_t>(t) * d;
-    const float opened = gate ? sigmoid(exec.kernels->dot(gate.data, x + static_cast<int64_t>(t) * gate.n, gate.n)) : 1.0f;
+    const float opened =
+        gate ? sigmoid(exec.kernels->dot(gate.data, x + static_cast<int64_t>(t) * gate.n, gate.n)) : 1.0f;
     exec.kernels->add_scaled(y + at, scale * opened, d, to + at);
   }
 }

@@ -39,7 +39,8 @@ Routing MoeRunner::route(Step& step, int layer, const MoeSpec& spec, const float
   matmul(exec, spec.gate_inp, spec.gate_inp_bias, quantize(exec, x, step.n, spec.gate_inp.n_in), logits);
   exec.pool->parallel_for(step.n, 8, [&](int64_t begin, int64_t end, int) {
     for (auto t = static_cast<size_t>(begin); t < static_cast<size_t>(end); ++t) {
-      choose_experts(spec.router, logits + t * n_expert, spec.selection_bias.data, chosen + t * used, weights + t * used);
+      choose_experts(spec.router, logits + t * n_expert, spec.selection_bias.data, chosen + t * used,
+                     weights + t * used);
     }
   });
   recorded_.resize(std::max(recorded_.size(), static_cast<size_t>(layer) + 1));
@@ -142,7 +143,8 @@ void run_products(Exec& exec, const std::vector<Product>& products) {
 void add_expert_bias(Exec& exec, const Vector& bias, uint32_t expert, int width, int n_cols, float* y) {
   if (!bias) return;
   const float* row = bias.data + static_cast<size_t>(expert) * static_cast<size_t>(width);
-  for (int c = 0; c < n_cols; ++c) exec.kernels->add(row, width, y + static_cast<size_t>(c) * static_cast<size_t>(width));
+  for (int c = 0; c < n_cols; ++c)
+    exec.kernels->add(row, width, y + static_cast<size_t>(c) * static_cast<size_t>(width));
 }
 
 // Everything that one batch of ready experts needs.
@@ -258,7 +260,8 @@ void MoeRunner::announce(Step& step, int layer, const Routing& routing) {
   if (!scheduler_.wants_guesses(step.n)) return;
   const MoeSpec& spec = *specs_[static_cast<size_t>(layer)];
   std::vector<Guess> certain;
-  for (int i = 0; i < step.n * spec.router.n_used; ++i) certain.push_back({static_cast<uint32_t>(routing.chosen[i]), 0});
+  for (int i = 0; i < step.n * spec.router.n_used; ++i)
+    certain.push_back({static_cast<uint32_t>(routing.chosen[i]), 0});
   scheduler_.guess(static_cast<uint32_t>(layer), certain);
 }
 
@@ -287,11 +290,13 @@ void MoeRunner::look_ahead(Step& step, int layer, const float* residual) {
   std::vector<int> chosen(n * used);
   std::vector<float> weights(used);
   for (size_t t = 0; t < n; ++t) {
-    choose_experts(spec.router, logits + t * n_expert, spec.selection_bias.data, chosen.data() + t * used, weights.data());
+    choose_experts(spec.router, logits + t * n_expert, spec.selection_bias.data, chosen.data() + t * used,
+                   weights.data());
   }
   std::vector<Guess> guesses;  // the first choices of all tokens, then the second ones, ...
   for (size_t r = 0; r < used; ++r) {
-    for (size_t t = 0; t < n; ++t) guesses.push_back({static_cast<uint32_t>(chosen[t * used + r]), static_cast<uint32_t>(r)});
+    for (size_t t = 0; t < n; ++t)
+      guesses.push_back({static_cast<uint32_t>(chosen[t * used + r]), static_cast<uint32_t>(r)});
   }
   scheduler_.guess(static_cast<uint32_t>(next), guesses);
 }

@@ -39,7 +39,8 @@ void matmul(Exec& exec, const Matrix& w, const Activations& x, float* y) {
   const int64_t macs_per_row = static_cast<int64_t>(w.n_in) * x.n_cols;
   const int64_t grain = std::max<int64_t>(kRowGrain, kMinParallelMacs / macs_per_row / kRowGrain * kRowGrain);
   exec.pool->parallel_for(w.n_out, grain, [&](int64_t begin, int64_t end, int) {
-    fn(w.data + static_cast<size_t>(begin) * w.row_bytes, w.row_bytes, static_cast<int>(end - begin), x, y + begin, ldy);
+    fn(w.data + static_cast<size_t>(begin) * w.row_bytes, w.row_bytes, static_cast<int>(end - begin), x, y + begin,
+       ldy);
   });
 }
 
@@ -63,9 +64,8 @@ namespace {
 
 template <typename Fn>
 void over_elements(Exec& exec, int64_t count, Fn fn) {
-  exec.pool->parallel_for(count, kElementGrain * 4, [&](int64_t begin, int64_t end, int) {
-    fn(begin, static_cast<int>(end - begin));
-  });
+  exec.pool->parallel_for(count, kElementGrain * 4,
+                          [&](int64_t begin, int64_t end, int) { fn(begin, static_cast<int>(end - begin)); });
 }
 
 }  // namespace

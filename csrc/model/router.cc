@@ -9,7 +9,8 @@ namespace les {
 
 namespace {
 
-constexpr float kMinWeightSum = 6.103515625e-5f;  // smallest normal half: keeps a vanishing sum from dividing to infinity
+constexpr float kMinWeightSum =
+    6.103515625e-5f;  // smallest normal half: keeps a vanishing sum from dividing to infinity
 
 void softmax(float* x, int n) {
   const float largest = *std::max_element(x, x + n);

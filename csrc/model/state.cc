@@ -20,14 +20,18 @@ namespace {
 
 // Every layer's part starts on a cache line.
 uint64_t kv_layer_bytes(const LayerStateSpec& layer, KvType type, int context) {
-  const uint64_t k = align_up(kv_value_bytes(type, static_cast<uint64_t>(layer.dim_k)) * static_cast<uint64_t>(context), 64);
-  const uint64_t v = align_up(kv_value_bytes(type, static_cast<uint64_t>(layer.dim_v)) * static_cast<uint64_t>(context), 64);
+  const uint64_t k =
+      align_up(kv_value_bytes(type, static_cast<uint64_t>(layer.dim_k)) * static_cast<uint64_t>(context), 64);
+  const uint64_t v =
+      align_up(kv_value_bytes(type, static_cast<uint64_t>(layer.dim_v)) * static_cast<uint64_t>(context), 64);
   return static_cast<uint64_t>(layer.n_kv_heads) * (k + v);
 }
 
 uint64_t recurrent_layer_floats(const LayerStateSpec& layer) {
   if (layer.n_recurrent == 0) return 0;
-  return align_up(2 * static_cast<uint64_t>(layer.n_recurrent) + static_cast<uint64_t>(kLogTokens) * static_cast<uint64_t>(layer.n_log), 16);
+  return align_up(2 * static_cast<uint64_t>(layer.n_recurrent) +
+                      static_cast<uint64_t>(kLogTokens) * static_cast<uint64_t>(layer.n_log),
+                  16);
 }
 
 }  // namespace
@@ -107,7 +111,8 @@ void State::advance(int layer, const float* log_rows, int n, const RunFn& run) {
   }
   const float* rest = log_rows + static_cast<size_t>(head) * n_log;
   run(r.current, rest, n - head, head);
-  std::memcpy(r.log + static_cast<size_t>(r.n_logged) * n_log, rest, static_cast<size_t>(n - head) * n_log * sizeof(float));
+  std::memcpy(r.log + static_cast<size_t>(r.n_logged) * n_log, rest,
+              static_cast<size_t>(n - head) * n_log * sizeof(float));
   r.n_logged += n - head;
   r.current_position = position_ + n;
 }

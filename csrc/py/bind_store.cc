@@ -14,13 +14,15 @@ namespace py = pybind11;
 namespace {
 
 const char* type_name(les::GgufType type) {
-  constexpr const char* kNames[] = {"u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "string", "array", "u64", "i64", "f64"};
+  constexpr const char* kNames[] = {"u8",   "i8",     "u16",   "i16", "u32", "i32", "f32",
+                                    "bool", "string", "array", "u64", "i64", "f64"};
   return kNames[static_cast<size_t>(type)];
 }
 
 py::object text_object(const std::string& text) {
   // Vocabularies hold bytes that are no UTF-8; surrogates keep them apart.
-  return py::reinterpret_steal<py::object>(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "surrogateescape"));
+  return py::reinterpret_steal<py::object>(
+      PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "surrogateescape"));
 }
 
 py::list array_list(const les::GgufArray& array) {
@@ -53,7 +55,8 @@ struct PyExpertLayer {
   const les::ExpertLayer& get() const { return store->layer(layer); }
   void check(uint32_t expert) const {
     if (expert < get().n_expert) return;
-    les::py::throw_status(les::make_error(les::Code::kInvalidArgument, "layer %u has experts 0 to %u; not %u", layer, get().n_expert - 1, expert));
+    les::py::throw_status(les::make_error(les::Code::kInvalidArgument, "layer %u has experts 0 to %u; not %u", layer,
+                                          get().n_expert - 1, expert));
   }
 };
 
@@ -99,11 +102,14 @@ py::dict les::py::metadata_dict(const GgufFile& file) {
 }
 
 void bind_store(py::module_& m) {
-  m.def("xxh3_64", [](const py::buffer& data) {
-    const py::buffer_info info = data.request();
-    const py::gil_scoped_release no_gil;
-    return les::xxh3_64(info.ptr, static_cast<size_t>(info.size * info.itemsize));
-  }, py::arg("data"));
+  m.def(
+      "xxh3_64",
+      [](const py::buffer& data) {
+        const py::buffer_info info = data.request();
+        const py::gil_scoped_release no_gil;
+        return les::xxh3_64(info.ptr, static_cast<size_t>(info.size * info.itemsize));
+      },
+      py::arg("data"));
 
   py::class_<les::TensorInfo>(m, "TensorInfo")
       .def_readonly("name", &les::TensorInfo::name)
@@ -119,49 +125,63 @@ void bind_store(py::module_& m) {
       .def_property_readonly("n_expert", [](const PyExpertLayer& l) { return l.get().n_expert; })
       .def_property_readonly("slot_bytes", [](const PyExpertLayer& l) { return l.get().slot_bytes; })
       .def_property_readonly("slices", [](const PyExpertLayer& l) { return slices_dict(l.get()); })
-      .def("extents", [](const PyExpertLayer& l, uint32_t expert) {
-        l.check(expert);
-        std::vector<std::tuple<uint32_t, uint64_t, uint64_t, uint64_t>> extents;
-        for (const les::Extent& e : l.store->extents({l.layer, expert})) extents.emplace_back(e.file_idx, e.offset_bytes, e.size_bytes, e.slot_offset_bytes);
-        return extents;
-      }, py::arg("expert"))
-      .def("checksum", [](const PyExpertLayer& l, uint32_t expert) -> std::optional<uint64_t> {
-        l.check(expert);
-        uint64_t value = 0;
-        if (!l.store->checksum({l.layer, expert}, &value)) return std::nullopt;
-        return value;
-      }, py::arg("expert"));
+      .def(
+          "extents",
+          [](const PyExpertLayer& l, uint32_t expert) {
+            l.check(expert);
+            std::vector<std::tuple<uint32_t, uint64_t, uint64_t, uint64_t>> extents;
+            for (const les::Extent& e : l.store->extents({l.layer, expert}))
+              extents.emplace_back(e.file_idx, e.offset_bytes, e.size_bytes, e.slot_offset_bytes);
+            return extents;
+          },
+          py::arg("expert"))
+      .def(
+          "checksum",
+          [](const PyExpertLayer& l, uint32_t expert) -> std::optional<uint64_t> {
+            l.check(expert);
+            uint64_t value = 0;
+            if (!l.store->checksum({l.layer, expert}, &value)) return std::nullopt;
+            return value;
+          },
+          py::arg("expert"));
 
   py::class_<PyGguf>(m, "GgufFile")
       .def(py::init([](const std::string& path) {
-        PyGguf gguf;
-        gguf.file = les::py::value_or_throw(les::open_gguf(path));
-        gguf.store = les::py::value_or_throw(les::open_expert_store(gguf.file));
-        return gguf;
-      }), py::arg("path"))
+             PyGguf gguf;
+             gguf.file = les::py::value_or_throw(les::open_gguf(path));
+             gguf.store = les::py::value_or_throw(les::open_expert_store(gguf.file));
+             return gguf;
+           }),
+           py::arg("path"))
       .def_property_readonly("version", [](const PyGguf& g) { return g.file->version(); })
       .def_property_readonly("alignment_bytes", [](const PyGguf& g) { return g.file->alignment_bytes(); })
-      .def_property_readonly("shards", [](const PyGguf& g) {
-        std::vector<std::pair<std::string, uint64_t>> shards;
-        for (const auto& shard : g.file->shards()) shards.emplace_back(shard.path, shard.size_bytes);
-        return shards;
-      })
+      .def_property_readonly("shards",
+                             [](const PyGguf& g) {
+                               std::vector<std::pair<std::string, uint64_t>> shards;
+                               for (const auto& shard : g.file->shards())
+                                 shards.emplace_back(shard.path, shard.size_bytes);
+                               return shards;
+                             })
       .def_property_readonly("metadata", [](const PyGguf& g) { return les::py::metadata_dict(*g.file); })
-      .def_property_readonly("metadata_types", [](const PyGguf& g) {
-        py::dict d;
-        for (const auto& [key, value] : g.file->metadata()) {
-          const auto* array = std::get_if<std::shared_ptr<les::GgufArray>>(&value.data);
-          d[text_object(key)] = py::make_tuple(type_name(value.type), array == nullptr ? py::object(py::none()) : py::str(type_name((*array)->element)));
-        }
-        return d;
-      })
+      .def_property_readonly("metadata_types",
+                             [](const PyGguf& g) {
+                               py::dict d;
+                               for (const auto& [key, value] : g.file->metadata()) {
+                                 const auto* array = std::get_if<std::shared_ptr<les::GgufArray>>(&value.data);
+                                 d[text_object(key)] = py::make_tuple(
+                                     type_name(value.type),
+                                     array == nullptr ? py::object(py::none()) : py::str(type_name((*array)->element)));
+                               }
+                               return d;
+                             })
       .def_property_readonly("tensors", [](const PyGguf& g) { return g.file->tensors(); })
-      .def_property_readonly("expert_layers", [](const PyGguf& g) {
-        std::vector<PyExpertLayer> layers;
-        for (uint32_t l = 0; l < g.store->n_layers(); ++l) {
-          if (g.store->layer(l).has_experts) layers.push_back({g.store, l});
-        }
-        return layers;
-      })
+      .def_property_readonly("expert_layers",
+                             [](const PyGguf& g) {
+                               std::vector<PyExpertLayer> layers;
+                               for (uint32_t l = 0; l < g.store->n_layers(); ++l) {
+                                 if (g.store->layer(l).has_experts) layers.push_back({g.store, l});
+                               }
+                               return layers;
+                             })
       .def_property_readonly("is_packed", [](const PyGguf& g) { return g.store->is_packed(); });
 }

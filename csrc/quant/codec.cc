@@ -4,8 +4,8 @@
 #include <bit>
 
 #include "base/bytes.h"
-#include "quant/half.h"
 #include "quant/codec_iq.h"
+#include "quant/half.h"
 
 namespace les {
 
@@ -15,7 +15,9 @@ float half_at(const uint8_t* p) { return half_to_float(load_le<uint16_t>(p)); }
 
 // --- plain numbers ---------------------------------------------------------------------------------------------------
 
-void decode_f32(const uint8_t* p, int64_t n, float* out) { std::memcpy(out, p, static_cast<size_t>(n) * sizeof(float)); }
+void decode_f32(const uint8_t* p, int64_t n, float* out) {
+  std::memcpy(out, p, static_cast<size_t>(n) * sizeof(float));
+}
 void decode_f16(const uint8_t* p, int64_t n, float* out) {
   for (int64_t i = 0; i < n; ++i) out[i] = half_at(p + 2 * i);
 }
@@ -104,7 +106,8 @@ void q2_k(const uint8_t* p, float* out) {
       for (int part = 0; part < 2; ++part) {
         const uint8_t s = scales[half * 8 + shift * 2 + part];
         const float dl = d * static_cast<float>(s & 15), ml = m * static_cast<float>(s >> 4);
-        for (int i = 0; i < 16; ++i) *out++ = dl * static_cast<float>(qs[half * 32 + part * 16 + i] >> (2 * shift) & 3) - ml;
+        for (int i = 0; i < 16; ++i)
+          *out++ = dl * static_cast<float>(qs[half * 32 + part * 16 + i] >> (2 * shift) & 3) - ml;
       }
     }
   }

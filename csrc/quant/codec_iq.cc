@@ -46,7 +46,8 @@ void decode_iq2_xxs(const uint8_t* p, float* out) {
     const uint8_t* codes = p + 2 + 8 * g;
     const auto signs = load_le<uint32_t>(codes + 4);
     const float scale = d * odd(signs >> 28);
-    for (int i = 0; i < 4; ++i) out = put_point<8>(kIq2XxsGrid.points[codes[i]], with_parity(signs >> (7 * i)), scale, out);
+    for (int i = 0; i < 4; ++i)
+      out = put_point<8>(kIq2XxsGrid.points[codes[i]], with_parity(signs >> (7 * i)), scale, out);
   }
 }
 
@@ -74,7 +75,8 @@ void decode_iq3_xxs(const uint8_t* p, float* out) {
     const auto signs = load_le<uint32_t>(p + 66 + 4 * g);
     const float scale = d * odd(signs >> 28);
     for (int i = 0; i < 8; ++i) {
-      out = put_point<4>(kIq3XxsGrid.points[p[2 + 8 * g + i]], with_parity(signs >> (7 * (i / 2))) >> (i % 2 * 4), scale, out);
+      out = put_point<4>(kIq3XxsGrid.points[p[2 + 8 * g + i]], with_parity(signs >> (7 * (i / 2))) >> (i % 2 * 4),
+                         scale, out);
     }
   }
 }
@@ -85,7 +87,8 @@ void decode_iq3_s(const uint8_t* p, float* out) {
     const float scale = d * odd(p[106 + g / 2] >> (g % 2 * 4) & 15);
     for (int i = 0; i < 8; ++i) {
       const uint32_t index = p[2 + 8 * g + i] | static_cast<uint32_t>(p[66 + g] >> i & 1) << 8;
-      out = put_point<4>(kIq3SGrid.points[index], static_cast<uint32_t>(p[74 + 4 * g + i / 2]) >> (i % 2 * 4), scale, out);
+      out = put_point<4>(kIq3SGrid.points[index], static_cast<uint32_t>(p[74 + 4 * g + i / 2]) >> (i % 2 * 4), scale,
+                         out);
     }
   }
 }

@@ -17,36 +17,21 @@ using EncodeFn = void (*)(const float* x, const float* w, uint8_t* out);
 
 EncodeFn encoder(QType type) {
   switch (type) {
-    case QType::kQ4_0:
-      return encode_q4_0;
-    case QType::kQ4_1:
-      return encode_q4_1;
-    case QType::kQ5_0:
-      return encode_q5_0;
-    case QType::kQ5_1:
-      return encode_q5_1;
-    case QType::kQ8_0:
-      return encode_q8_0;
-    case QType::kQ2_K:
-      return encode_q2_k;
-    case QType::kQ3_K:
-      return encode_q3_k;
-    case QType::kQ4_K:
-      return encode_q4_k;
-    case QType::kQ5_K:
-      return encode_q5_k;
-    case QType::kQ6_K:
-      return encode_q6_k;
-    case QType::kIQ4_NL:
-      return encode_iq4_nl;
-    case QType::kIQ4_XS:
-      return encode_iq4_xs;
-    case QType::kIQ3_S:
-      return encode_iq3_s;
-    case QType::kMXFP4:
-      return encode_mxfp4;
-    default:
-      return nullptr;
+    case QType::kQ4_0: return encode_q4_0;
+    case QType::kQ4_1: return encode_q4_1;
+    case QType::kQ5_0: return encode_q5_0;
+    case QType::kQ5_1: return encode_q5_1;
+    case QType::kQ8_0: return encode_q8_0;
+    case QType::kQ2_K: return encode_q2_k;
+    case QType::kQ3_K: return encode_q3_k;
+    case QType::kQ4_K: return encode_q4_k;
+    case QType::kQ5_K: return encode_q5_k;
+    case QType::kQ6_K: return encode_q6_k;
+    case QType::kIQ4_NL: return encode_iq4_nl;
+    case QType::kIQ4_XS: return encode_iq4_xs;
+    case QType::kIQ3_S: return encode_iq3_s;
+    case QType::kMXFP4: return encode_mxfp4;
+    default: return nullptr;
   }
 }
 

@@ -19,7 +19,11 @@ int slot_of(uint64_t tag) { return static_cast<int>(tag / kMaxParts); }
 }  // namespace
 
 Scheduler::Scheduler(const ExpertStore& store, ExpertCache& cache, SchedulerOptions options)
-    : store_(store), cache_(cache), options_(options), arrivals_(kMaxInFlight * kMaxParts), lookahead_(store.n_layers()) {
+    : store_(store),
+      cache_(cache),
+      options_(options),
+      arrivals_(kMaxInFlight * kMaxParts),
+      lookahead_(store.n_layers()) {
   verified_.resize(store.n_layers());
   for (uint32_t l = 0; l < store.n_layers(); ++l) verified_[l].assign(store.layer(l).n_expert, false);
   reset_stats();
@@ -49,9 +53,9 @@ void Scheduler::on_read_complete(ReadCompletion completion) {
   if (status.is_ok() && flight.is_checked) {
     const uint64_t actual = xxh3_64(cache_.slot(slot).data, flight.size_bytes);
     if (actual != flight.expected_checksum) {
-      status = make_error(Code::kCorrupt, "checksum is %016llx; expected %016llx",
-                          static_cast<unsigned long long>(actual),
-                          static_cast<unsigned long long>(flight.expected_checksum));
+      status =
+          make_error(Code::kCorrupt, "checksum is %016llx; expected %016llx", static_cast<unsigned long long>(actual),
+                     static_cast<unsigned long long>(flight.expected_checksum));
     }
   }
   const auto code = static_cast<int32_t>(status.code());

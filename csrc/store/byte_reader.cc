@@ -35,13 +35,13 @@ Result<ByteReader> ByteReader::open(const std::string& path) {
 
 Status ByteReader::read(void* to, uint64_t n_bytes, const char* what) {
   if (n_bytes > left_bytes()) {
-    return make_error(Code::kCorrupt, "%s: ends in %s: needs %llu bytes at %llu, the file has %llu", path_.c_str(), what,
-                      static_cast<unsigned long long>(n_bytes), static_cast<unsigned long long>(position_),
+    return make_error(Code::kCorrupt, "%s: ends in %s: needs %llu bytes at %llu, the file has %llu", path_.c_str(),
+                      what, static_cast<unsigned long long>(n_bytes), static_cast<unsigned long long>(position_),
                       static_cast<unsigned long long>(size_bytes_));
   }
   if (n_bytes > kMaxHeadBytes - position_) {
-    return make_error(Code::kCorrupt, "%s: %s of %llu bytes at %llu: a header takes %llu bytes at most", path_.c_str(), what,
-                      static_cast<unsigned long long>(n_bytes), static_cast<unsigned long long>(position_),
+    return make_error(Code::kCorrupt, "%s: %s of %llu bytes at %llu: a header takes %llu bytes at most", path_.c_str(),
+                      what, static_cast<unsigned long long>(n_bytes), static_cast<unsigned long long>(position_),
                       static_cast<unsigned long long>(kMaxHeadBytes));
   }
   if (n_bytes > 0 && std::fread(to, 1, n_bytes, file_.get()) != n_bytes) {
@@ -61,7 +61,8 @@ Result<uint64_t> ByteReader::count(uint64_t min_item_bytes, const char* what) {
   }
   if (n > (kMaxHeadBytes - position_) / min_item_bytes) {
     return make_error(Code::kCorrupt, "%s: %s counts %llu items, more than a header of at most %llu bytes can hold",
-                      path_.c_str(), what, static_cast<unsigned long long>(n), static_cast<unsigned long long>(kMaxHeadBytes));
+                      path_.c_str(), what, static_cast<unsigned long long>(n),
+                      static_cast<unsigned long long>(kMaxHeadBytes));
   }
   return n;
 }

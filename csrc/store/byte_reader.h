@@ -12,7 +12,8 @@
 
 namespace les {
 
-// A header above this is refused: the largest vocabularies take some 30 MB, and what is parsed takes a multiple in memory.
+// A header above this is refused: the largest vocabularies take some 30 MB, and what is parsed takes a multiple in
+// memory.
 constexpr uint64_t kMaxHeadBytes = 128 << 20;
 
 // A name from a file as one short line of ASCII, for messages.

@@ -27,7 +27,8 @@ Status fill_slice(const GgufFile& file, const TensorInfo& tensor, uint64_t n_out
   slice->n_out = n_out;
   const auto bytes = row_bytes(tensor.type, slice->n_in);
   if (!bytes.is_ok()) {
-    return make_error(Code::kCorrupt, "%s: tensor %s: %s", file.path().c_str(), tensor.name.c_str(), bytes.status().message().c_str());
+    return make_error(Code::kCorrupt, "%s: tensor %s: %s", file.path().c_str(), tensor.name.c_str(),
+                      bytes.status().message().c_str());
   }
   slice->row_bytes = *bytes;
   slice->size_bytes = *bytes * n_out;  // no overflow: the tensor's own size did not
@@ -52,7 +53,8 @@ bool parse_block_name(const std::string& name, uint32_t* layer, std::string* res
   if (name.rfind("blk.", 0) != 0) return false;
   size_t at = 4;
   uint64_t number = 0;
-  while (at < name.size() && name[at] >= '0' && name[at] <= '9' && number < 1'000'000) number = number * 10 + static_cast<uint64_t>(name[at++] - '0');
+  while (at < name.size() && name[at] >= '0' && name[at] <= '9' && number < 1'000'000)
+    number = number * 10 + static_cast<uint64_t>(name[at++] - '0');
   if (name[4] == '0' && at > 5) return false;  // blk.07 is another name than blk.7
   if (at == 4 || at >= name.size() || name[at] != '.' || number >= 100'000) return false;
   *layer = static_cast<uint32_t>(number);
@@ -90,9 +92,11 @@ class ExpertStoreBuilder {
       const bool is_half = is_fused && i != kDown;
       if (is_half && tensor->shape[1] % 2 != 0) {
         return make_error(Code::kCorrupt, "%s: tensor %s has %llu rows; expected gate and up, an even number",
-                          file_.path().c_str(), tensor->name.c_str(), static_cast<unsigned long long>(tensor->shape[1]));
+                          file_.path().c_str(), tensor->name.c_str(),
+                          static_cast<unsigned long long>(tensor->shape[1]));
       }
-      LES_RETURN_IF_ERROR(fill_slice(file_, *tensor, tensor->shape[1] / (is_half ? 2 : 1), &out->slices[static_cast<size_t>(i)]));
+      LES_RETURN_IF_ERROR(
+          fill_slice(file_, *tensor, tensor->shape[1] / (is_half ? 2 : 1), &out->slices[static_cast<size_t>(i)]));
     }
     LES_RETURN_IF_ERROR(check_shapes(layer, *out));
     place_slices(out);
@@ -102,14 +106,16 @@ class ExpertStoreBuilder {
   Status packed_layer(uint32_t layer, const TensorInfo& records, ExpertLayer* out, std::vector<uint64_t>* checksums) {
     if (records.type != QType::kI8 || records.shape.size() > 2) {
       return make_error(Code::kCorrupt, "%s: tensor %s has type %s and shape %s; expected I8 [record bytes, experts]",
-                        file_.path().c_str(), records.name.c_str(), qtype_info(records.type).name, shape_text(records).c_str());
+                        file_.path().c_str(), records.name.c_str(), qtype_info(records.type).name,
+                        shape_text(records).c_str());
     }
     const uint64_t record_bytes = records.shape[0];
     const uint64_t n_expert = records.shape.size() > 1 ? records.shape[1] : 1;
     if (record_bytes % kRecordAlignment != 0 || records.offset_bytes % kRecordAlignment != 0 || n_expert > 65536) {
       return make_error(Code::kCorrupt, "%s: tensor %s: records of %llu bytes at %llu; expected multiples of %llu",
                         file_.path().c_str(), records.name.c_str(), static_cast<unsigned long long>(record_bytes),
-                        static_cast<unsigned long long>(records.offset_bytes), static_cast<unsigned long long>(kRecordAlignment));
+                        static_cast<unsigned long long>(records.offset_bytes),
+                        static_cast<unsigned long long>(kRecordAlignment));
     }
     out->has_experts = true;
     out->n_expert = static_cast<uint32_t>(n_expert);
@@ -137,7 +143,8 @@ class ExpertStoreBuilder {
   Status check_shapes(uint32_t layer, const ExpertLayer& l) const {
     const SliceInfo &gate = l.slices[kGate], &up = l.slices[kUp], &down = l.slices[kDown];
     if (down.n_in != up.n_out || (gate.is_present && (gate.n_in != up.n_in || gate.n_out != up.n_out))) {
-      return make_error(Code::kCorrupt, "%s: layer %u: gate %llu -> %llu, up %llu -> %llu, down %llu -> %llu do not fit together",
+      return make_error(Code::kCorrupt,
+                        "%s: layer %u: gate %llu -> %llu, up %llu -> %llu, down %llu -> %llu do not fit together",
                         file_.path().c_str(), layer, static_cast<unsigned long long>(gate.n_in),
                         static_cast<unsigned long long>(gate.n_out), static_cast<unsigned long long>(up.n_in),
                         static_cast<unsigned long long>(up.n_out), static_cast<unsigned long long>(down.n_in),
@@ -150,8 +157,8 @@ class ExpertStoreBuilder {
                       uint64_t record_bytes, uint64_t* last_end, SliceInfo* slice) const {
     const QTypeInfo* info = type <= UINT32_MAX ? qtype_info(static_cast<uint32_t>(type)) : nullptr;
     if (info == nullptr || !info->is_weight) {
-      return make_error(Code::kUnsupported, "%s: layer %u: %s has quant type %llu, which is unknown", file_.path().c_str(),
-                        layer, kSliceNames[i], static_cast<unsigned long long>(type));
+      return make_error(Code::kUnsupported, "%s: layer %u: %s has quant type %llu, which is unknown",
+                        file_.path().c_str(), layer, kSliceNames[i], static_cast<unsigned long long>(type));
     }
     slice->is_present = true;
     slice->type = info->id;
@@ -164,7 +171,8 @@ class ExpertStoreBuilder {
                       checked_add(offset, slice->size_bytes, &end) && end <= record_bytes && offset >= *last_end &&
                       offset % kSliceAlignment == 0;
     if (!fits) {
-      return make_error(Code::kCorrupt, "%s: layer %u: %s of %llu x %llu %s at %llu does not fit into a record of %llu bytes",
+      return make_error(Code::kCorrupt,
+                        "%s: layer %u: %s of %llu x %llu %s at %llu does not fit into a record of %llu bytes",
                         file_.path().c_str(), layer, kSliceNames[i], static_cast<unsigned long long>(n_in),
                         static_cast<unsigned long long>(n_out), info->name, static_cast<unsigned long long>(offset),
                         static_cast<unsigned long long>(record_bytes));
@@ -256,18 +264,21 @@ Result<std::shared_ptr<ExpertStore>> open_expert_store(std::shared_ptr<GgufFile>
   for (uint32_t l = 0; l < found.size(); ++l) {
     const FoundLayer& layer = found[l];
     if (layer.single_expert != nullptr) {
-      return make_error(Code::kUnsupported, "%s: tensor %s: one tensor an expert is an old form; convert the model again",
+      return make_error(Code::kUnsupported,
+                        "%s: tensor %s: one tensor an expert is an old form; convert the model again",
                         file->path().c_str(), layer.single_expert->name.c_str());
     }
     if (layer.is_fused && layer.has_separate) {
-      return make_error(Code::kCorrupt, "%s: layer %u has ffn_gate_up_exps and separate gate or up experts", file->path().c_str(), l);
+      return make_error(Code::kCorrupt, "%s: layer %u has ffn_gate_up_exps and separate gate or up experts",
+                        file->path().c_str(), l);
     }
     if (store->is_packed_ && layer.records != nullptr) {
       store->tensors_[l] = {layer.records, nullptr, nullptr};
       LES_RETURN_IF_ERROR(builder.packed_layer(l, *layer.records, &store->layers_[l], &store->checksums_[l]));
     } else if (layer.tensors != ExpertStoreBuilder::Tensors{}) {
       if (store->is_packed_) {
-        return make_error(Code::kCorrupt, "%s: layer %u of a packed file has unpacked experts", file->path().c_str(), l);
+        return make_error(Code::kCorrupt, "%s: layer %u of a packed file has unpacked experts", file->path().c_str(),
+                          l);
       }
       store->tensors_[l] = layer.tensors;
       LES_RETURN_IF_ERROR(builder.plain_layer(l, layer.tensors, layer.is_fused, &store->layers_[l]));
@@ -291,7 +302,8 @@ std::vector<Extent> ExpertStore::extents(ExpertKey key) const {
     // In a fused tensor an expert is its gate rows, then its up rows.
     const uint64_t stride = is_fused && i != kDown ? 2 * slice.size_bytes : slice.size_bytes;
     const uint64_t within = is_fused && i == kUp ? slice.size_bytes : 0;
-    extents.push_back({tensor.file_idx, tensor.offset_bytes + key.expert * stride + within, slice.size_bytes, slice.offset_bytes, i});
+    extents.push_back(
+        {tensor.file_idx, tensor.offset_bytes + key.expert * stride + within, slice.size_bytes, slice.offset_bytes, i});
   }
   return extents;
 }

@@ -63,7 +63,8 @@ class ExpertStore {
   std::shared_ptr<GgufFile> file_;
   bool is_packed_ = false;
   std::vector<ExpertLayer> layers_;
-  std::vector<std::array<const TensorInfo*, kSliceCount>> tensors_;  // plain: gate, up, down; packed: [0] is the record tensor
+  std::vector<std::array<const TensorInfo*, kSliceCount>>
+      tensors_;  // plain: gate, up, down; packed: [0] is the record tensor
   std::vector<std::vector<uint64_t>> checksums_;
 };
 

@@ -2,22 +2,20 @@
 
 #include <algorithm>
 
-
 namespace les {
 
 namespace {
 
 const char* type_name(GgufType type) {
-  constexpr const char* kNames[] = {"u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "string", "array", "u64", "i64", "f64"};
+  constexpr const char* kNames[] = {"u8",   "i8",     "u16",   "i16", "u32", "i32", "f32",
+                                    "bool", "string", "array", "u64", "i64", "f64"};
   const auto i = static_cast<size_t>(type);
   return i < std::size(kNames) ? kNames[i] : "unknown";
 }
 
 }  // namespace
 
-size_t GgufArray::size() const {
-  return std::max({integers.size(), floats.size(), strings.size(), arrays.size()});
-}
+size_t GgufArray::size() const { return std::max({integers.size(), floats.size(), strings.size(), arrays.size()}); }
 
 const GgufValue* GgufFile::find(std::string_view key) const {
   const auto found = key_idx_.find(std::string(key));

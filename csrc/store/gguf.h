@@ -16,9 +16,7 @@
 
 namespace les {
 
-enum class GgufType : uint32_t {
-  kU8 = 0, kI8, kU16, kI16, kU32, kI32, kF32, kBool, kString, kArray, kU64, kI64, kF64
-};
+enum class GgufType : uint32_t { kU8 = 0, kI8, kU16, kI16, kU32, kI32, kF32, kBool, kString, kArray, kU64, kI64, kF64 };
 
 struct GgufArray;
 
@@ -59,7 +57,9 @@ class GgufFile {
   const std::vector<Shard>& shards() const { return shards_; }
   uint32_t version() const { return version_; }
   uint64_t alignment_bytes() const { return alignment_bytes_; }
-  const std::vector<std::pair<std::string, GgufValue>>& metadata() const { return metadata_; }  // file order, first shard
+  const std::vector<std::pair<std::string, GgufValue>>& metadata() const {
+    return metadata_;
+  }  // file order, first shard
   const std::vector<TensorInfo>& tensors() const { return tensors_; }
 
   const GgufValue* find(std::string_view key) const;

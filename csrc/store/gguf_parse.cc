@@ -62,7 +62,8 @@ double load_float(const uint8_t* from, GgufType type) {
 Result<GgufType> read_type(ByteReader& in, const std::string& key) {
   LES_ASSIGN_OR_RETURN(const uint32_t id, in.number<uint32_t>("a value type"));
   if (id > static_cast<uint32_t>(GgufType::kF64)) {
-    return make_error(Code::kCorrupt, "%s: key %s has value type %u; known: 0 to 12", in.path().c_str(), printable(key).c_str(), id);
+    return make_error(Code::kCorrupt, "%s: key %s has value type %u; known: 0 to 12", in.path().c_str(),
+                      printable(key).c_str(), id);
   }
   return static_cast<GgufType>(id);
 }
@@ -84,7 +85,8 @@ Result<std::shared_ptr<GgufArray>> read_array(ByteReader& in, const std::string&
   }
   if (array->element == GgufType::kArray) {
     if (depth >= kMaxArrayDepth) {
-      return make_error(Code::kCorrupt, "%s: key %s nests arrays deeper than %d", in.path().c_str(), printable(key).c_str(), kMaxArrayDepth);
+      return make_error(Code::kCorrupt, "%s: key %s nests arrays deeper than %d", in.path().c_str(),
+                        printable(key).c_str(), kMaxArrayDepth);
     }
     for (uint64_t i = 0; i < n; ++i) {
       LES_ASSIGN_OR_RETURN(GgufValue value, read_value(in, key, GgufType::kArray, depth + 1));
@@ -143,7 +145,8 @@ Result<Head> read_head(ByteReader& in) {
   Head head;
   LES_ASSIGN_OR_RETURN(head.version, in.number<uint32_t>("the version"));
   if ((head.version & 0xffffu) == 0 && head.version != 0) {
-    return make_error(Code::kUnsupported, "%s: a big-endian GGUF file; only little-endian ones are supported", in.path().c_str());
+    return make_error(Code::kUnsupported, "%s: a big-endian GGUF file; only little-endian ones are supported",
+                      in.path().c_str());
   }
   if (head.version != 2 && head.version != 3) {
     return make_error(Code::kUnsupported, "%s: GGUF version %u; known: 2 and 3", in.path().c_str(), head.version);
@@ -179,10 +182,12 @@ Result<TensorInfo> read_tensor_info(ByteReader& in) {
   info.type = qtype->id;
   const auto row = row_bytes(info.type, info.shape[0]);
   if (!row.is_ok()) {
-    return make_error(Code::kCorrupt, "%s: tensor %s: %s", in.path().c_str(), printable(info.name).c_str(), row.status().message().c_str());
+    return make_error(Code::kCorrupt, "%s: tensor %s: %s", in.path().c_str(), printable(info.name).c_str(),
+                      row.status().message().c_str());
   }
   if (!checked_mul(*row, info.n_elements / info.shape[0], &info.size_bytes)) {
-    return make_error(Code::kCorrupt, "%s: tensor %s: its size overflows", in.path().c_str(), printable(info.name).c_str());
+    return make_error(Code::kCorrupt, "%s: tensor %s: its size overflows", in.path().c_str(),
+                      printable(info.name).c_str());
   }
   LES_ASSIGN_OR_RETURN(info.offset_bytes, in.number<uint64_t>("a tensor's offset"));
   return info;
@@ -262,23 +267,25 @@ class GgufBuilder {
       uint64_t end = 0;
       if (info.offset_bytes % alignment != 0) {
         return make_error(Code::kCorrupt, "%s: tensor %s lies at offset %llu, not a multiple of the alignment %llu",
-                          in.path().c_str(), printable(info.name).c_str(), static_cast<unsigned long long>(info.offset_bytes),
+                          in.path().c_str(), printable(info.name).c_str(),
+                          static_cast<unsigned long long>(info.offset_bytes),
                           static_cast<unsigned long long>(alignment));
       }
       if (!checked_add(info.offset_bytes, data_start, &info.offset_bytes) ||
           !checked_add(info.offset_bytes, info.size_bytes, &end) || end > in.size_bytes()) {
-        return make_error(Code::kCorrupt, "%s: tensor %s needs %llu bytes at %llu, the file has %llu: truncated?",
-                          in.path().c_str(), printable(info.name).c_str(), static_cast<unsigned long long>(info.size_bytes),
-                          static_cast<unsigned long long>(info.offset_bytes),
-                          static_cast<unsigned long long>(in.size_bytes()));
+        return make_error(
+            Code::kCorrupt, "%s: tensor %s needs %llu bytes at %llu, the file has %llu: truncated?", in.path().c_str(),
+            printable(info.name).c_str(), static_cast<unsigned long long>(info.size_bytes),
+            static_cast<unsigned long long>(info.offset_bytes), static_cast<unsigned long long>(in.size_bytes()));
       }
       order.push_back(&info);
     }
-    std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) { return a->offset_bytes < b->offset_bytes; });
+    std::sort(order.begin(), order.end(),
+              [](const auto* a, const auto* b) { return a->offset_bytes < b->offset_bytes; });
     for (size_t i = 1; i < order.size(); ++i) {
       if (order[i - 1]->offset_bytes + order[i - 1]->size_bytes > order[i]->offset_bytes) {
-        return make_error(Code::kCorrupt, "%s: tensors %s and %s overlap", in.path().c_str(), printable(order[i - 1]->name).c_str(),
-                          printable(order[i]->name).c_str());
+        return make_error(Code::kCorrupt, "%s: tensors %s and %s overlap", in.path().c_str(),
+                          printable(order[i - 1]->name).c_str(), printable(order[i]->name).c_str());
       }
     }
     return Status::ok();
@@ -353,8 +360,10 @@ Result<std::shared_ptr<GgufFile>> open_gguf(const std::string& given) {
     if (file->find("split.count") != nullptr) {
       LES_ASSIGN_OR_RETURN(const uint64_t count, file->get_u64("split.count"));
       if (count > 1) {
-        return make_error(Code::kNotFound, "%s: one of %llu shards, but its name does not end in -00001-of-%05llu, so the others cannot be found",
-                          path.c_str(), static_cast<unsigned long long>(count), static_cast<unsigned long long>(count));
+        return make_error(
+            Code::kNotFound,
+            "%s: one of %llu shards, but its name does not end in -00001-of-%05llu, so the others cannot be found",
+            path.c_str(), static_cast<unsigned long long>(count), static_cast<unsigned long long>(count));
       }
     }
     return file;

@@ -1,5 +1,5 @@
-// Byte-pair encoding from a list of merges: over bytes written as printable characters ("gpt2"), or over characters with
-// bytes as the last resort ("gemma4").
+// Byte-pair encoding from a list of merges: over bytes written as printable characters ("gpt2"), or over characters
+// with bytes as the last resort ("gemma4").
 #include <algorithm>
 #include <array>
 #include <queue>
@@ -44,7 +44,8 @@ class BpeTokenizer final : public Tokenizer {
   BpeTokenizer(VocabSpec spec, Pretokenizer pretokenizer)
       : Tokenizer(std::move(spec)), pretokenizer_(std::move(pretokenizer)), is_byte_level_(spec_.model == "gpt2") {
     for (size_t b = 0; b < 256; ++b) {
-      byte_ids_[b] = token_to_id(is_byte_level_ ? byte_alphabet().text[b] : format_text("<0x%02X>", static_cast<unsigned>(b)));
+      byte_ids_[b] =
+          token_to_id(is_byte_level_ ? byte_alphabet().text[b] : format_text("<0x%02X>", static_cast<unsigned>(b)));
     }
     merges_.reserve(spec_.merges.size());
     for (size_t i = 0; i < spec_.merges.size(); ++i) add_merge(spec_.merges[i], static_cast<int32_t>(i));
@@ -115,7 +116,8 @@ class BpeTokenizer final : public Tokenizer {
   void add_merge(const std::string& merge, int32_t rank) {
     const size_t space = merge.find(' ', 1);
     if (space == std::string::npos) return;
-    const std::string_view left = std::string_view(merge).substr(0, space), right = std::string_view(merge).substr(space + 1);
+    const std::string_view left = std::string_view(merge).substr(0, space),
+                           right = std::string_view(merge).substr(space + 1);
     const int32_t left_id = token_to_id(left), right_id = token_to_id(right);
     const int32_t merged = token_to_id(std::string(left) + std::string(right));
     if (left_id != kNoToken && right_id != kNoToken && merged != kNoToken) {
@@ -141,7 +143,8 @@ class BpeTokenizer final : public Tokenizer {
     std::vector<Symbol> symbols;
     for (uint32_t at = 0; at < word.size();) {
       const auto length = static_cast<uint32_t>(is_byte_level_ ? 1 : utf8_length(word, at));
-      const int32_t id = is_byte_level_ ? byte_ids_[static_cast<uint8_t>(word[at])] : token_to_id(word.substr(at, length));
+      const int32_t id =
+          is_byte_level_ ? byte_ids_[static_cast<uint8_t>(word[at])] : token_to_id(word.substr(at, length));
       const auto i = static_cast<int32_t>(symbols.size());
       symbols.push_back({at, at + length, id, i - 1, i + 1});
       at += length;
@@ -172,7 +175,8 @@ class BpeTokenizer final : public Tokenizer {
       consider(a.previous, best.left);
       consider(best.left, a.next);
     }
-    for (int32_t i = 0; i >= 0; i = symbols[static_cast<size_t>(i)].next) emit(word, symbols[static_cast<size_t>(i)], out);
+    for (int32_t i = 0; i >= 0; i = symbols[static_cast<size_t>(i)].next)
+      emit(word, symbols[static_cast<size_t>(i)], out);
   }
 
   void emit(std::string_view word, const Symbol& symbol, std::vector<int32_t>* out) const {

@@ -171,14 +171,11 @@ class Compiler {
       const char* name;
       uint32_t mask;
     };
-    const Entry entries[] = {{"{Lu}", mask_of({C::kUpper})},
-                             {"{Ll}", mask_of({C::kLower})},
-                             {"{Lo}", mask_of({C::kOtherLetter})},
-                             {"{L}", mask_of({C::kUpper, C::kLower, C::kOtherLetter})},
-                             {"{M}", mask_of({C::kMark})},
-                             {"{N}", mask_of({C::kNumber})},
-                             {"{P}", mask_of({C::kPunctuation})},
-                             {"{S}", mask_of({C::kSymbol})}};
+    const Entry entries[] = {
+        {"{Lu}", mask_of({C::kUpper})},       {"{Ll}", mask_of({C::kLower})},
+        {"{Lo}", mask_of({C::kOtherLetter})}, {"{L}", mask_of({C::kUpper, C::kLower, C::kOtherLetter})},
+        {"{M}", mask_of({C::kMark})},         {"{N}", mask_of({C::kNumber})},
+        {"{P}", mask_of({C::kPunctuation})},  {"{S}", mask_of({C::kSymbol})}};
     for (const Entry& entry : entries) {
       if (take_text(entry.name)) {
         set->class_mask |= entry.mask;
@@ -186,8 +183,14 @@ class Compiler {
       }
     }
     if (take_text("{Han}")) {
-      for (const CharSet::Range& range : {CharSet::Range{0x2e80, 0x2fd5}, {0x3005, 0x3005}, {0x3007, 0x3007}, {0x3021, 0x3029},
-                                          {0x3038, 0x303b}, {0x3400, 0x4dbf}, {0x4e00, 0x9fff}, {0xf900, 0xfad9},
+      for (const CharSet::Range& range : {CharSet::Range{0x2e80, 0x2fd5},
+                                          {0x3005, 0x3005},
+                                          {0x3007, 0x3007},
+                                          {0x3021, 0x3029},
+                                          {0x3038, 0x303b},
+                                          {0x3400, 0x4dbf},
+                                          {0x4e00, 0x9fff},
+                                          {0xf900, 0xfad9},
                                           {0x20000, 0x323af}}) {
         set->ranges.push_back(range);
       }
@@ -205,7 +208,8 @@ constexpr size_t kNoMatch = SIZE_MAX;
 
 // Position after items[i..] matched from `at`, or kNoMatch. Recursion is as deep as the pattern is long, never as the
 // text is.
-size_t match_items(const std::vector<PatternItem>& items, size_t i, const std::vector<Char>& chars, size_t at, size_t end) {
+size_t match_items(const std::vector<PatternItem>& items, size_t i, const std::vector<Char>& chars, size_t at,
+                   size_t end) {
   if (i == items.size()) return at;
   const PatternItem& item = items[i];
   switch (item.kind) {

@@ -44,9 +44,9 @@ struct Pattern {
 
   // Nothing but a repeated set up to the end of the text, "[...]+$".
   bool is_tail() const {
-    return alternatives.size() == 1 && alternatives[0].size() == 2 && alternatives[0][0].kind == PatternItem::Kind::kSet &&
-           alternatives[0][0].min == 1 && alternatives[0][0].max == UINT32_MAX &&
-           alternatives[0][1].kind == PatternItem::Kind::kEnd;
+    return alternatives.size() == 1 && alternatives[0].size() == 2 &&
+           alternatives[0][0].kind == PatternItem::Kind::kSet && alternatives[0][0].min == 1 &&
+           alternatives[0][0].max == UINT32_MAX && alternatives[0][1].kind == PatternItem::Kind::kEnd;
   }
 
   // Characters matched at chars[at], or 0. `end` is the index past the last character that may be seen.

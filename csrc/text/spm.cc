@@ -65,7 +65,9 @@ class SpmTokenizer final : public Tokenizer {
     float score;
     int32_t left, right;
     uint32_t size;       // of both texts together: stale when it has changed
-    bool operator<(const Candidate& other) const { return score != other.score ? score < other.score : left > other.left; }
+    bool operator<(const Candidate& other) const {
+      return score != other.score ? score < other.score : left > other.left;
+    }
   };
 
   // Where the first mark that follows something else stands, or the end. When no token reaches over such a place, the
@@ -146,7 +148,8 @@ class SpmTokenizer final : public Tokenizer {
 
 Result<std::unique_ptr<Tokenizer>> text_internal::make_spm(VocabSpec spec) {
   if (spec.scores.size() != spec.tokens.size()) {
-    return make_error(Code::kCorrupt, "the vocabulary has %zu tokens and %zu scores", spec.tokens.size(), spec.scores.size());
+    return make_error(Code::kCorrupt, "the vocabulary has %zu tokens and %zu scores", spec.tokens.size(),
+                      spec.scores.size());
   }
   return std::unique_ptr<Tokenizer>(new SpmTokenizer(std::move(spec)));
 }

@@ -110,7 +110,9 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, EncodeOptions opti
       begin = hit.at + hit.special->text.size();
       pieces.push_back({hit.at, begin, hit.special->id});
       if (spec_.strips_after_special && !hit.special->is_user_defined) {
-        while (begin < text.size() && is_space(static_cast<uint8_t>(text[begin])) && static_cast<uint8_t>(text[begin]) < 128) ++begin;
+        while (begin < text.size() && is_space(static_cast<uint8_t>(text[begin])) &&
+               static_cast<uint8_t>(text[begin]) < 128)
+          ++begin;
       }
     }
     if (begin < text.size()) pieces.push_back({begin, text.size(), kNoToken});
@@ -157,7 +159,8 @@ Result<std::unique_ptr<Tokenizer>> make_tokenizer(VocabSpec spec) {
   }
   if (spec.model == "gpt2" || spec.model == "gemma4") return text_internal::make_bpe(std::move(spec));
   if (spec.model == "llama") return text_internal::make_spm(std::move(spec));
-  return make_error(Code::kUnsupported, "tokenizer model '%s' is not supported; known: gpt2, gemma4, llama", spec.model.c_str());
+  return make_error(Code::kUnsupported, "tokenizer model '%s' is not supported; known: gpt2, gemma4, llama",
+                    spec.model.c_str());
 }
 
 }  // namespace les

@@ -5,7 +5,8 @@ namespace les {
 namespace {
 CharClass look_up(uint32_t code) {
   const ClassRun* end = kClassRuns + kNClassRuns;
-  const ClassRun* after = std::upper_bound(kClassRuns, end, code, [](uint32_t c, const ClassRun& run) { return c < run.first; });
+  const ClassRun* after =
+      std::upper_bound(kClassRuns, end, code, [](uint32_t c, const ClassRun& run) { return c < run.first; });
   return after == kClassRuns ? CharClass::kNone : (after - 1)->char_class;
 }
 const std::array<CharClass, 0x10000>& first_plane() {
@@ -64,10 +65,21 @@ std::vector<Char> decode_utf8(std::string_view text) {
 }
 void append_utf8(uint32_t code, std::string* out) {
   const auto put = [out](uint32_t byte) { out->push_back(static_cast<char>(byte)); };
-  if (code < 0x80) { put(code); }
-  else if (code < 0x800) { put(0xc0 | code >> 6); put(0x80 | (code & 0x3f)); }
-  else if (code < 0x10000) { put(0xe0 | code >> 12); put(0x80 | (code >> 6 & 0x3f)); put(0x80 | (code & 0x3f)); }
-  else { put(0xf0 | code >> 18); put(0x80 | (code >> 12 & 0x3f)); put(0x80 | (code >> 6 & 0x3f)); put(0x80 | (code & 0x3f)); }
+  if (code < 0x80) {
+    put(code);
+  } else if (code < 0x800) {
+    put(0xc0 | code >> 6);
+    put(0x80 | (code & 0x3f));
+  } else if (code < 0x10000) {
+    put(0xe0 | code >> 12);
+    put(0x80 | (code >> 6 & 0x3f));
+    put(0x80 | (code & 0x3f));
+  } else {
+    put(0xf0 | code >> 18);
+    put(0x80 | (code >> 12 & 0x3f));
+    put(0x80 | (code >> 6 & 0x3f));
+    put(0x80 | (code & 0x3f));
+  }
 }
 int byte_token_value(std::string_view token) {
   if (token.size() != 6 || token.substr(0, 3) != "<0x" || token[5] != '>') return -1;

@@ -10,14 +10,29 @@
 namespace les {
 
 enum class CharClass : uint8_t {
-  kNone, kUpper, kLower, kOtherLetter, kMark, kNumber, kPunctuation, kSymbol, kSeparator, kControl
+  kNone,
+  kUpper,
+  kLower,
+  kOtherLetter,
+  kMark,
+  kNumber,
+  kPunctuation,
+  kSymbol,
+  kSeparator,
+  kControl
 };
-struct ClassRun { uint32_t first; CharClass char_class; };
+struct ClassRun {
+  uint32_t first;
+  CharClass char_class;
+};
 extern const size_t kNClassRuns;
 extern const ClassRun kClassRuns[];
 CharClass char_class(uint32_t code);
 bool is_space(uint32_t code);
-struct Char { uint32_t code; uint32_t offset; };
+struct Char {
+  uint32_t code;
+  uint32_t offset;
+};
 constexpr uint32_t kInvalid = 0x110000;
 std::vector<Char> decode_utf8(std::string_view text);
 size_t utf8_length(std::string_view text, size_t at);

@@ -146,9 +146,9 @@ class Engine:
     def stats(self) -> dict[str, Any]:
         """Totals since load or reset_stats: n_tokens, n_steps, prefill_tokens, decode_tokens, prefill_ns, decode_ns,
         hit, miss, late, evicted, predicted (of chosen: experts that were guessed before they were chosen), chosen,
-        flash_bytes, stall_ns, guessed_bytes, useful_bytes, late_bytes, wasted_bytes, cancelled, read_errors, read_retries,
-        reader (name), read_busy_ns, device_bytes, direct_reads, buffered_reads, cache_slots, cache_bytes, scratch_bytes,
-        peak_bytes, layers (list of dicts with layer, hit, miss, late, stall_ns, predicted, chosen)."""
+        flash_bytes, stall_ns, guessed_bytes, useful_bytes, late_bytes, wasted_bytes, cancelled, read_errors,
+        read_retries, reader (name), read_busy_ns, device_bytes, direct_reads, buffered_reads, cache_slots, cache_bytes,
+        scratch_bytes, peak_bytes, layers (list of dicts with layer, hit, miss, late, stall_ns, predicted, chosen)."""
 
     def reset_stats(self) -> None: ...
     def set_memory(self, memory_bytes: int | None) -> None: ...
@@ -170,7 +170,8 @@ class Session:
         """Keep the first n tokens."""
 
     def cancel(self) -> None:
-        """From another thread: makes a running eval stop with CancelledError, also one that waits for a read; the session keeps its state."""
+        """From another thread: makes a running eval stop with CancelledError, also one that waits for a read. The
+        session keeps its state."""
 
     def save(self, path: str) -> None: ...
     def load(self, path: str) -> None: ...

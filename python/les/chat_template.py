@@ -31,8 +31,10 @@ PRIVATE_FIRST, PRIVATE_LAST = 0xF0000, 0xFFFFD  # the private-use plane in which
 UNTOUCHED = set('"\\')  # JSON escapes these; a stand-in would not be escaped
 ROLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_ .-]{0,63}")
 
-CHATML = ("{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
-          "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}")
+CHATML = (
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
 
 Message = Mapping[str, Any]
 
@@ -61,8 +63,9 @@ def _raise_exception(message: str) -> None:
     raise jinja2.TemplateError(message)
 
 
-def _tojson(value: Any, ensure_ascii: bool = False, indent: int | None = None, separators: Any = None,
-            sort_keys: bool = False) -> str:
+def _tojson(
+    value: Any, ensure_ascii: bool = False, indent: int | None = None, separators: Any = None, sort_keys: bool = False
+) -> str:
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
@@ -112,8 +115,14 @@ class ChatTemplate:
         """The role is the program's word, checked already, and part of the markup in many templates."""
         return {**self._disguise(message, table), "role": message["role"]}
 
-    def render(self, messages: Sequence[Message], *, add_generation_prompt: bool = True,
-               tools: Sequence[Mapping[str, Any]] | None = None, **variables: Any) -> Rendered:
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        add_generation_prompt: bool = True,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        **variables: Any,
+    ) -> Rendered:
         """messages: dicts with role and content. variables: whatever the template reads (enable_thinking, ...).
 
         Raises InvalidArgumentError with the template's own words when it refuses the messages.
@@ -127,8 +136,12 @@ class ChatTemplate:
         parts: list[str] = []
         size = 0
         try:
-            stream = self.template.generate(messages=[self._disguise_message(m, table) for m in messages], tools=self._disguise(tools, table),
-                                            add_generation_prompt=add_generation_prompt, **context)
+            stream = self.template.generate(
+                messages=[self._disguise_message(m, table) for m in messages],
+                tools=self._disguise(tools, table),
+                add_generation_prompt=add_generation_prompt,
+                **context,
+            )
             for part in stream:
                 size += len(part)
                 if size > MAX_CHARACTERS:
@@ -146,10 +159,10 @@ class ChatTemplate:
         at = 0
         for match in self.special.finditer(text) if self.special else ():
             if match.start() > at:
-                yield text[at:match.start()].translate(back), False
+                yield text[at : match.start()].translate(back), False
             yield match[0], True
             at = match.end()
-            while self.strips and text[at:at + 1].isspace():
+            while self.strips and text[at : at + 1].isspace():
                 at += 1
         if at < len(text):
             yield text[at:].translate(back), False

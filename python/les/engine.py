@@ -96,7 +96,7 @@ class Session:
                 continue
 
     def sync(self, tokens: Sequence[int]) -> npt.NDArray[np.float32]:
-        """Makes the session hold exactly these tokens, computing only what is new; logits [1, n_vocab] after the last."""
+        """Makes the session hold exactly these tokens, computing only new ones; logits [1, n_vocab] after the last."""
         if not tokens:
             raise InvalidArgumentError("sync needs at least one token")
         with self._lock:
@@ -149,7 +149,7 @@ class Session:
 
 
 class Model:
-    """A loaded model. Threads take turns; two models in one process are independent. Use as a context manager, or close."""
+    """A loaded model. Threads take turns; two models in one process are independent. A context manager; or close it."""
 
     def __init__(self, path: str, core: _core.Engine, log: Callable[[str], None] | None = None) -> None:
         self.path = path
@@ -255,9 +255,15 @@ class Model:
                 self._template = ChatTemplate(self.metadata.get("tokenizer.chat_template", CHATML), self.tokenizer)
             return self._template
 
-    def apply_chat_template(self, messages: Sequence[Message], *, template: str | None = None,
-                            tools: Sequence[Mapping[str, Any]] | None = None, thinking: bool | None = None,
-                            **variables: Any) -> list[int]:
+    def apply_chat_template(
+        self,
+        messages: Sequence[Message],
+        *,
+        template: str | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        thinking: bool | None = None,
+        **variables: Any,
+    ) -> list[int]:
         """Token ids of a chat up to where the assistant speaks.
 
         template: Jinja text instead of the model's own. tools: functions on offer, as OpenAI's API describes them.
@@ -269,9 +275,17 @@ class Model:
             variables["enable_thinking"] = thinking
         return chosen.encode(chosen.render(messages, tools=tools, **variables))
 
-    def encode_prompt(self, prompt: Prompt, *, raw: bool = False, system: str | None = None, template: str | None = None,
-                      tools: Sequence[Mapping[str, Any]] | None = None, thinking: bool | None = None,
-                      template_variables: Mapping[str, Any] | None = None) -> list[int]:
+    def encode_prompt(
+        self,
+        prompt: Prompt,
+        *,
+        raw: bool = False,
+        system: str | None = None,
+        template: str | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        thinking: bool | None = None,
+        template_variables: Mapping[str, Any] | None = None,
+    ) -> list[int]:
         """Token ids of any kind of prompt: text, messages or tokens. Text becomes a user message where the model has a
         chat template, unless raw."""
         if isinstance(prompt, str):
@@ -282,40 +296,97 @@ class Model:
                 return ids
             prompt = [{"role": "user", "content": prompt}]
         if isinstance(prompt, np.ndarray) or all(isinstance(t, (int, np.integer)) for t in prompt):
-            return [int(t) for t in prompt]  # type: ignore[call-overload]
+            return [int(t) for t in prompt]  # type: ignore[arg-type]
         messages: list[Message] = list(prompt)  # type: ignore[arg-type]
         if system is not None:
             messages.insert(0, {"role": "system", "content": system})
-        return self.apply_chat_template(messages, template=template, tools=tools, thinking=thinking, **dict(template_variables or {}))
+        return self.apply_chat_template(
+            messages, template=template, tools=tools, thinking=thinking, **dict(template_variables or {})
+        )
 
     # --- text ------------------------------------------------------------------------------------
 
     @overload
-    def generate(self, prompt: Prompt, *, stream: Literal[False] = False, max_tokens: int = ..., temperature: float = ...,
-                 top_k: int = ..., top_p: float = ..., min_p: float = ..., repeat_penalty: float = ...,
-                 presence_penalty: float = ..., frequency_penalty: float = ..., penalty_last_n: int = ...,
-                 seed: int | None = ..., logit_bias: Mapping[int, float] | None = ..., stop: str | int | Iterable[str | int] = ...,
-                 logprobs: int | None = ..., raw: bool = ..., system: str | None = ..., template: str | None = ...,
-                 tools: Sequence[Mapping[str, Any]] | None = ..., thinking: bool | None = ...,
-                 template_variables: Mapping[str, Any] | None = ..., session: Session | None = ...) -> GenerationResult: ...
+    def generate(
+        self,
+        prompt: Prompt,
+        *,
+        stream: Literal[False] = False,
+        max_tokens: int = ...,
+        temperature: float = ...,
+        top_k: int = ...,
+        top_p: float = ...,
+        min_p: float = ...,
+        repeat_penalty: float = ...,
+        presence_penalty: float = ...,
+        frequency_penalty: float = ...,
+        penalty_last_n: int = ...,
+        seed: int | None = ...,
+        logit_bias: Mapping[int, float] | None = ...,
+        stop: str | int | Iterable[str | int] = ...,
+        logprobs: int | None = ...,
+        raw: bool = ...,
+        system: str | None = ...,
+        template: str | None = ...,
+        tools: Sequence[Mapping[str, Any]] | None = ...,
+        thinking: bool | None = ...,
+        template_variables: Mapping[str, Any] | None = ...,
+        session: Session | None = ...,
+    ) -> GenerationResult: ...
     @overload
-    def generate(self, prompt: Prompt, *, stream: Literal[True], max_tokens: int = ..., temperature: float = ...,
-                 top_k: int = ..., top_p: float = ..., min_p: float = ..., repeat_penalty: float = ...,
-                 presence_penalty: float = ..., frequency_penalty: float = ..., penalty_last_n: int = ...,
-                 seed: int | None = ..., logit_bias: Mapping[int, float] | None = ..., stop: str | int | Iterable[str | int] = ...,
-                 logprobs: int | None = ..., raw: bool = ..., system: str | None = ..., template: str | None = ...,
-                 tools: Sequence[Mapping[str, Any]] | None = ..., thinking: bool | None = ...,
-                 template_variables: Mapping[str, Any] | None = ..., session: Session | None = ...) -> TextStream: ...
+    def generate(
+        self,
+        prompt: Prompt,
+        *,
+        stream: Literal[True],
+        max_tokens: int = ...,
+        temperature: float = ...,
+        top_k: int = ...,
+        top_p: float = ...,
+        min_p: float = ...,
+        repeat_penalty: float = ...,
+        presence_penalty: float = ...,
+        frequency_penalty: float = ...,
+        penalty_last_n: int = ...,
+        seed: int | None = ...,
+        logit_bias: Mapping[int, float] | None = ...,
+        stop: str | int | Iterable[str | int] = ...,
+        logprobs: int | None = ...,
+        raw: bool = ...,
+        system: str | None = ...,
+        template: str | None = ...,
+        tools: Sequence[Mapping[str, Any]] | None = ...,
+        thinking: bool | None = ...,
+        template_variables: Mapping[str, Any] | None = ...,
+        session: Session | None = ...,
+    ) -> TextStream: ...
 
-    def generate(self, prompt: Prompt, *, stream: bool = False, max_tokens: int = 512, temperature: float = 0.8,
-                 top_k: int = 40, top_p: float = 0.95, min_p: float = 0.05, repeat_penalty: float = 1.0,
-                 presence_penalty: float = 0.0, frequency_penalty: float = 0.0, penalty_last_n: int = 64,
-                 seed: int | None = None, logit_bias: Mapping[int, float] | None = None,
-                 stop: str | int | Iterable[str | int] = (), logprobs: int | None = None, raw: bool = False,
-                 system: str | None = None, template: str | None = None,
-                 tools: Sequence[Mapping[str, Any]] | None = None, thinking: bool | None = None,
-                 template_variables: Mapping[str, Any] | None = None,
-                 session: Session | None = None) -> GenerationResult | TextStream:
+    def generate(
+        self,
+        prompt: Prompt,
+        *,
+        stream: bool = False,
+        max_tokens: int = 512,
+        temperature: float = 0.8,
+        top_k: int = 40,
+        top_p: float = 0.95,
+        min_p: float = 0.05,
+        repeat_penalty: float = 1.0,
+        presence_penalty: float = 0.0,
+        frequency_penalty: float = 0.0,
+        penalty_last_n: int = 64,
+        seed: int | None = None,
+        logit_bias: Mapping[int, float] | None = None,
+        stop: str | int | Iterable[str | int] = (),
+        logprobs: int | None = None,
+        raw: bool = False,
+        system: str | None = None,
+        template: str | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        thinking: bool | None = None,
+        template_variables: Mapping[str, Any] | None = None,
+        session: Session | None = None,
+    ) -> GenerationResult | TextStream:
         """Continues a prompt: text (a user message where the model has a chat template, unless raw), a list of messages
         ({"role", "content"}), or token ids. system, template, tools and thinking are apply_chat_template's.
 
@@ -324,17 +395,42 @@ class Model:
         Without a session of its own the model's is used, so that a chat's next turn computes only what is new.
         stream=True gives an iterator of Chunk; its .result is what stream=False returns.
         """
-        params = SamplingParams(temperature, top_k, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty,
-                                penalty_last_n, seed, dict(logit_bias or {}))
+        params = SamplingParams(
+            temperature,
+            top_k,
+            top_p,
+            min_p,
+            repeat_penalty,
+            presence_penalty,
+            frequency_penalty,
+            penalty_last_n,
+            seed,
+            dict(logit_bias or {}),
+        )
         stops = (stop,) if isinstance(stop, (str, int)) else tuple(stop)
         texts = tuple(s for s in stops if not isinstance(s, (int, np.integer)))
         rules = StopRules(max_tokens, texts, frozenset(int(s) for s in stops if isinstance(s, (int, np.integer))))
         if logprobs is not None and not 0 <= logprobs <= 100:
             raise InvalidArgumentError(f"logprobs is {logprobs}; expected 0 to 100")
-        ids = self.encode_prompt(prompt, raw=raw, system=system, template=template, tools=tools, thinking=thinking,
-                                 template_variables=template_variables)
-        text = TextStream(session or self.default_session(), self.tokenizer, ids, params, rules, context=self.context,
-                          stats=self.stats, logprobs=logprobs)
+        ids = self.encode_prompt(
+            prompt,
+            raw=raw,
+            system=system,
+            template=template,
+            tools=tools,
+            thinking=thinking,
+            template_variables=template_variables,
+        )
+        text = TextStream(
+            session or self.default_session(),
+            self.tokenizer,
+            ids,
+            params,
+            rules,
+            context=self.context,
+            stats=self.stats,
+            logprobs=logprobs,
+        )
         return text if stream else text.result
 
 
@@ -342,10 +438,26 @@ def _options(memory: str | int | None, settings: Mapping[str, Any]) -> dict[str,
     return {"memory_bytes": parse_size(memory), **settings}
 
 
-def load(model: str | Path, *, memory: str | int | None = None, threads: int = 0, context: int = 0,
-         kv_type: str = "f16", chunk: int = 0, flash: str | None = None, reader: str = "auto", lanes: int = 0,
-         direct: bool = True, verify: bool = True, prefetch: str = "auto", policy: str = "shares", compute: str = "int8",
-         fault: str | None = None, progress: Progress | None = None, log: Callable[[str], None] | None = None) -> Model:
+def load(
+    model: str | Path,
+    *,
+    memory: str | int | None = None,
+    threads: int = 0,
+    context: int = 0,
+    kv_type: str = "f16",
+    chunk: int = 0,
+    flash: str | None = None,
+    reader: str = "auto",
+    lanes: int = 0,
+    direct: bool = True,
+    verify: bool = True,
+    prefetch: str = "auto",
+    policy: str = "shares",
+    compute: str = "int8",
+    fault: str | None = None,
+    progress: Progress | None = None,
+    log: Callable[[str], None] | None = None,
+) -> Model:
     """Loads a model: a `.les` or `.gguf` file, any shard of one, a folder, or the name of an installed model ("demo").
 
     memory: the budget of the whole process ("3GiB"); None: what the model needs, within what the machine has.
@@ -359,9 +471,22 @@ def load(model: str | Path, *, memory: str | int | None = None, threads: int = 0
     from les.models import resolve
 
     path = str(resolve(model))
-    settings = {"threads": threads, "context": context, "kv_type": kv_type, "chunk": chunk, "flash": flash, "reader": reader,
-                "lanes": lanes, "direct": direct, "verify": verify, "prefetch": prefetch, "policy": policy,
-                "compute": compute, "fault": fault, "log": log}
+    settings = {
+        "threads": threads,
+        "context": context,
+        "kv_type": kv_type,
+        "chunk": chunk,
+        "flash": flash,
+        "reader": reader,
+        "lanes": lanes,
+        "direct": direct,
+        "verify": verify,
+        "prefetch": prefetch,
+        "policy": policy,
+        "compute": compute,
+        "fault": fault,
+        "log": log,
+    }
     return Model(path, _core.Engine(path, _options(memory, settings), progress), log)
 
 
@@ -373,8 +498,15 @@ def plan(model: str | Path, *, memory: str | int | None = None, **settings: Any)
     return _core.plan_memory(str(resolve(model)), _options(memory, settings))
 
 
-def generate(model: str | Path, prompt: Prompt, *, memory: str | int | None = None, threads: int = 0, context: int = 0,
-             **options: Any) -> GenerationResult:
+def generate(
+    model: str | Path,
+    prompt: Prompt,
+    *,
+    memory: str | int | None = None,
+    threads: int = 0,
+    context: int = 0,
+    **options: Any,
+) -> GenerationResult:
     """Loads a model, continues a prompt, and closes the model again. Options as for Model.generate."""
     with load(model, memory=memory, threads=threads, context=context) as loaded:
         return loaded.generate(prompt, stream=False, **options)

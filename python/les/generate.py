@@ -34,7 +34,7 @@ class TokenSession(Protocol):
 
 
 class Turns:
-    """Lets one text at a time be written in a session: other threads wait, the same thread is told of its own open stream.
+    """Lets one text at a time be written in a session: other threads wait, a thread is told of its own open stream.
 
     A turn may end in another thread than it began in, as where a server iterates in a pool of threads.
     """
@@ -48,7 +48,9 @@ class Turns:
         """Waits for the turn. Raises InvalidArgumentError after shut, and where waiting would be for oneself."""
         with self._changed:
             if self._owner == threading.get_ident():
-                raise InvalidArgumentError("another stream of this session is still open: close it, or use a session of its own")
+                raise InvalidArgumentError(
+                    "another stream of this session is still open: close it, or use a session of its own"
+                )
             while self._owner is not None and not self._is_shut:
                 self._changed.wait()
             if self._is_shut:
@@ -68,7 +70,7 @@ class Turns:
 
 
 def count_shared(held: Sequence[int], tokens: Sequence[int]) -> int:
-    """How many of tokens a session that holds `held` need not compute; the last one is always computed, for its logits."""
+    """How many tokens a session that holds `held` need not compute; the last is always computed, for its logits."""
     limit = min(len(held), len(tokens) - 1)
     n = 0
     while n < limit and held[n] == tokens[n]:
@@ -183,8 +185,9 @@ class GenerationResult:
         return self.text
 
 
-def generate_steps(session: TokenSession, prompt: Sequence[int], params: SamplingParams, *,
-                   logprobs: int | None = None) -> Iterator[Step]:
+def generate_steps(
+    session: TokenSession, prompt: Sequence[int], params: SamplingParams, *, logprobs: int | None = None
+) -> Iterator[Step]:
     """Tokens without end. The prompt is brought into the session (what is there already is not computed again), then
     each yielded token is fed when the next one is asked for. logprobs: how many alternatives to report."""
     sampler = Sampler(params)
@@ -223,7 +226,7 @@ class StopStrings:
                 if self.held.endswith(s[:n]):
                     longest = n
                     break
-        safe, self.held = self.held[:len(self.held) - longest], self.held[len(self.held) - longest:]
+        safe, self.held = self.held[: len(self.held) - longest], self.held[len(self.held) - longest :]
         return safe
 
     def finish(self) -> str:
@@ -245,16 +248,28 @@ class TextStream:
     """An iterator of Chunk with the finished result behind it.
 
     Closing it, an exception in the loop or Ctrl-C ends the text early; the session keeps what was computed and can be
-    used at once. Iterate once, one thread at a time. The session belongs to the stream from the first chunk to the last.
+    used at once. Iterate once, one thread at a time. The session belongs to the stream from its first chunk on.
     """
 
-    def __init__(self, session: TokenSession, tokenizer: Tokenizer, prompt: Sequence[int], params: SamplingParams,
-                 rules: StopRules, *, context: int, stats: Callable[[], dict[str, Any]], logprobs: int | None = None) -> None:
+    def __init__(
+        self,
+        session: TokenSession,
+        tokenizer: Tokenizer,
+        prompt: Sequence[int],
+        params: SamplingParams,
+        rules: StopRules,
+        *,
+        context: int,
+        stats: Callable[[], dict[str, Any]],
+        logprobs: int | None = None,
+    ) -> None:
         if not prompt:
             raise InvalidArgumentError("the prompt is empty and the model has no BOS token to begin with")
         if len(prompt) > context:
             raise InvalidArgumentError(
-                f"the prompt has {len(prompt)} tokens; the context holds {context}: load the model with context={len(prompt)} or more")
+                f"the prompt has {len(prompt)} tokens; the context holds {context}: "
+                f"load the model with context={len(prompt)} or more"
+            )
         self._tokenizer, self._rules = tokenizer, rules
         self._prompt, self._context, self._stats = list(prompt), context, stats
         self._session, self._params, self._n_logprobs = session, params, logprobs
@@ -349,7 +364,9 @@ class TextStream:
             self._text.append(rest)
             yield Chunk(rest, None)
 
-    def _make_result(self, before: dict[str, Any], total_s: float, first_s: list[float], n_kept: int) -> GenerationResult:
+    def _make_result(
+        self, before: dict[str, Any], total_s: float, first_s: list[float], n_kept: int
+    ) -> GenerationResult:
         try:
             after = self._stats()
         except LesError:  # the model was closed meanwhile
@@ -362,8 +379,24 @@ class TextStream:
         has_prefilled = n_text > 0 or first_s[0] > 0 or self._finish_reason != "cancelled"
         n_prefilled = n_prompt - n_kept if has_prefilled else 0
         timings = Timings(n_prompt, n_prefilled, n_text, first_s[0], max(0.0, first_s[1] - first_s[0]))
-        stats = StreamingStats(grown("hit"), grown("miss"), grown("late"), grown("flash_bytes"), grown("stall_ns") / 1e9,
-                               grown("useful_bytes"), grown("wasted_bytes"), int(after.get("peak_bytes", 0)),
-                               n_prefilled + max(0, n_text - 1), total_s)
-        return GenerationResult("".join(self._text), list(self._tokens), self._finish_reason, self._stop_reason, timings,
-                                stats, self._logprobs if self._n_logprobs is not None else None)
+        stats = StreamingStats(
+            grown("hit"),
+            grown("miss"),
+            grown("late"),
+            grown("flash_bytes"),
+            grown("stall_ns") / 1e9,
+            grown("useful_bytes"),
+            grown("wasted_bytes"),
+            int(after.get("peak_bytes", 0)),
+            n_prefilled + max(0, n_text - 1),
+            total_s,
+        )
+        return GenerationResult(
+            "".join(self._text),
+            list(self._tokens),
+            self._finish_reason,
+            self._stop_reason,
+            timings,
+            stats,
+            self._logprobs if self._n_logprobs is not None else None,
+        )

@@ -35,9 +35,15 @@ class SamplingParams:
 
     def __post_init__(self) -> None:
         ranges: list[tuple[str, float, float]] = [
-            ("temperature", 0, math.inf), ("top_k", 0, math.inf), ("top_p", 0, 1), ("min_p", 0, 1),
-            ("repeat_penalty", 1e-6, math.inf), ("presence_penalty", -100, 100), ("frequency_penalty", -100, 100),
-            ("penalty_last_n", -1, math.inf)]
+            ("temperature", 0, math.inf),
+            ("top_k", 0, math.inf),
+            ("top_p", 0, 1),
+            ("min_p", 0, 1),
+            ("repeat_penalty", 1e-6, math.inf),
+            ("presence_penalty", -100, 100),
+            ("frequency_penalty", -100, 100),
+            ("penalty_last_n", -1, math.inf),
+        ]
         for name, low, high in ranges:
             value = getattr(self, name)
             is_number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
@@ -76,7 +82,7 @@ def adjusted_logits(logits: Logits, params: SamplingParams, history: Sequence[in
             raise InvalidArgumentError(f"logit_bias names token {token}; the vocabulary has {logits.size}")
         logits[token] += bias
     if changes and params.penalty_last_n != 0:
-        recent = history if params.penalty_last_n < 0 else history[-params.penalty_last_n:]
+        recent = history if params.penalty_last_n < 0 else history[-params.penalty_last_n :]
         ids, counts = np.unique(np.asarray(recent, dtype=np.int64), return_counts=True)
         seen = logits[ids]
         seen = np.where(seen > 0, seen / params.repeat_penalty, seen * params.repeat_penalty)
@@ -86,7 +92,11 @@ def adjusted_logits(logits: Logits, params: SamplingParams, history: Sequence[in
 
 def _largest(logits: Logits, k: int) -> npt.NDArray[np.int64]:
     """Ids of the k largest, largest first; of equal ones the lower id first."""
-    ids = np.sort(np.argpartition(logits, logits.size - k)[logits.size - k:]) if k < logits.size else np.arange(logits.size)
+    ids = (
+        np.sort(np.argpartition(logits, logits.size - k)[logits.size - k :])
+        if k < logits.size
+        else np.arange(logits.size)
+    )
     order: npt.NDArray[np.int64] = ids[np.argsort(-logits[ids], kind="stable")]
     return order
 
@@ -151,7 +161,9 @@ class Sampler:
         if self.params.is_greedy:
             return best
         ids, probabilities = candidates(logits, self.params)
-        return int(ids[np.searchsorted(np.cumsum(probabilities), self.rng.random(), side="right").clip(max=len(ids) - 1)])
+        return int(
+            ids[np.searchsorted(np.cumsum(probabilities), self.rng.random(), side="right").clip(max=len(ids) - 1)]
+        )
 
 
 def log_sum(logits: Logits) -> float:

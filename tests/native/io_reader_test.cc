@@ -361,8 +361,8 @@ std::string uring_error_when_refused(int error) {
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0) {
       CollectingSink sink;
       const Result<std::unique_ptr<AsyncReader>> reader = make_reader({.kind = "uring", .lanes = 8}, &sink);
-      text = reader.is_ok() ? "made"
-                            : std::string(code_name(reader.status().code())) + ": " + reader.status().message();
+      text =
+          reader.is_ok() ? "made" : std::string(code_name(reader.status().code())) + ": " + reader.status().message();
     }
     [[maybe_unused]] const ssize_t n = write(ends[1], text.data(), text.size());
     _exit(0);

@@ -25,18 +25,12 @@ void for_tables(Body body) {
 
 double activation(Act act, double x) {
   switch (act) {
-    case Act::kSilu:
-      return x / (1.0 + std::exp(-x));
-    case Act::kGelu:
-      return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
-    case Act::kGeluTanh:
-      return 0.5 * x * (1.0 + std::tanh(std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x)));
-    case Act::kRelu:
-      return std::max(x, 0.0);
-    case Act::kReluSquared:
-      return x > 0.0 ? x * x : 0.0;
-    case Act::kSwigluOai:
-      return std::min(x, 7.0) / (1.0 + std::exp(-1.702 * std::min(x, 7.0)));
+    case Act::kSilu: return x / (1.0 + std::exp(-x));
+    case Act::kGelu: return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
+    case Act::kGeluTanh: return 0.5 * x * (1.0 + std::tanh(std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x)));
+    case Act::kRelu: return std::max(x, 0.0);
+    case Act::kReluSquared: return x > 0.0 ? x * x : 0.0;
+    case Act::kSwigluOai: return std::min(x, 7.0) / (1.0 + std::exp(-1.702 * std::min(x, 7.0)));
   }
   return 0.0;
 }

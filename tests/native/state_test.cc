@@ -9,7 +9,8 @@ namespace {
 
 // A recurrence that depends on order and history: s = 3 s + x (mod 2^20), exact in float.
 void run(float* state, const float* rows, int count) {
-  for (int i = 0; i < count; ++i) state[0] = static_cast<float>((static_cast<int>(state[0]) * 3 + static_cast<int>(rows[i])) % (1 << 20));
+  for (int i = 0; i < count; ++i)
+    state[0] = static_cast<float>((static_cast<int>(state[0]) * 3 + static_cast<int>(rows[i])) % (1 << 20));
 }
 
 struct Timeline {

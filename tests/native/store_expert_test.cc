@@ -70,7 +70,8 @@ TEST_CASE("experts without a gate, and no experts at all") {
   REQUIRE(gateless.is_ok());
   CHECK_FALSE((*gateless)->layer(1).slices[kGate].is_present);
   CHECK((*gateless)->extents({1, 0}).size() == 2);
-  const auto dense = open(file, make_gguf({}, {{"blk.0.ffn_up.weight", {8}, 32}, {"blk.07.ffn_up_exps.weight", {8}, 32}}));
+  const auto dense =
+      open(file, make_gguf({}, {{"blk.0.ffn_up.weight", {8}, 32}, {"blk.07.ffn_up_exps.weight", {8}, 32}}));
   REQUIRE(dense.is_ok());
   for (uint32_t l = 0; l < (*dense)->n_layers(); ++l) CHECK_FALSE((*dense)->layer(l).has_experts);
 }
@@ -78,7 +79,8 @@ TEST_CASE("experts without a gate, and no experts at all") {
 TEST_CASE("plain experts that contradict each other are refused") {
   check_refused(make_gguf({}, {kGateTensor, kUpTensor}), "no ffn_down_exps");
   check_refused(make_gguf({}, {kGateTensor}), "no ffn_up_exps");
-  check_refused(make_gguf({}, {kUpTensor, experts("blk.1.ffn_down_exps.weight", kFf, kIn, 2)}), "blk.1.ffn_down_exps.weight");
+  check_refused(make_gguf({}, {kUpTensor, experts("blk.1.ffn_down_exps.weight", kFf, kIn, 2)}),
+                "blk.1.ffn_down_exps.weight");
   check_refused(make_gguf({}, {kUpTensor, experts("blk.1.ffn_down_exps.weight", kFf + 1, kIn)}), "do not fit together");
   check_refused(make_gguf({}, {{"blk.1.ffn_up_exps.weight", {kIn, kFf}, 128}, kDownTensor}), "three dimensions");
   check_refused(make_gguf({}, {experts("blk.1.ffn_gate_up_exps.weight", kIn, 5), kDownTensor}), "an even number");
@@ -92,7 +94,8 @@ TEST_CASE("plain experts that contradict each other are refused") {
 struct Packed {
   uint32_t version = 1;
   std::vector<uint32_t> types = {0, 0, 0};
-  std::vector<uint64_t> offsets = {0, 128, 256}, n_in = {kIn, kIn, kFf}, n_out = {kFf, kFf, kIn}, sums = {7, 8, ~uint64_t{0}};
+  std::vector<uint64_t> offsets = {0, 128, 256}, n_in = {kIn, kIn, kFf}, n_out = {kFf, kFf, kIn},
+                        sums = {7, 8, ~uint64_t{0}};
   uint64_t record_bytes = 16384, alignment = 16384;
   uint32_t tensor_type = 24;
   std::vector<TestTensor> more;
@@ -100,13 +103,15 @@ struct Packed {
 
 std::vector<uint8_t> make_packed(const Packed& p) {
   std::vector<TestTensor> tensors = p.more;
-  tensors.insert(tensors.begin(), {"blk.1.experts", {p.record_bytes, kExperts}, p.record_bytes * kExperts, p.tensor_type});
+  tensors.insert(tensors.begin(),
+                 {"blk.1.experts", {p.record_bytes, kExperts}, p.record_bytes * kExperts, p.tensor_type});
   if (p.alignment != 16384) tensors.insert(tensors.begin(), {"first", {8}, 32});
-  return make_gguf({number_key("general.alignment", GgufType::kU32, static_cast<uint32_t>(p.alignment)),
-                    number_key("les.version", GgufType::kU32, p.version), array_key("les.blk.1.types", GgufType::kU32, p.types),
-                    array_key("les.blk.1.offsets", GgufType::kU64, p.offsets), array_key("les.blk.1.n_in", GgufType::kU64, p.n_in),
-                    array_key("les.blk.1.n_out", GgufType::kU64, p.n_out), array_key("les.blk.1.checksums", GgufType::kU64, p.sums)},
-                   tensors, p.alignment);
+  return make_gguf(
+      {number_key("general.alignment", GgufType::kU32, static_cast<uint32_t>(p.alignment)),
+       number_key("les.version", GgufType::kU32, p.version), array_key("les.blk.1.types", GgufType::kU32, p.types),
+       array_key("les.blk.1.offsets", GgufType::kU64, p.offsets), array_key("les.blk.1.n_in", GgufType::kU64, p.n_in),
+       array_key("les.blk.1.n_out", GgufType::kU64, p.n_out), array_key("les.blk.1.checksums", GgufType::kU64, p.sums)},
+      tensors, p.alignment);
 }
 
 TEST_CASE("a packed expert is one extent with a checksum") {

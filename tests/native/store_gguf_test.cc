@@ -30,11 +30,10 @@ void check_refused(const TestFile& file, const std::vector<uint8_t>& bytes, Code
 
 TEST_CASE("checksums are XXH3-64, at every change of its method") {
   const std::pair<size_t, uint64_t> kKnown[] = {
-      {0, 0x2d06800538d394c2}, {1, 0x4c5cca45d0f4811f}, {3, 0x6e3e2670e61106ac}, {4, 0x5c4c63133443d03f},
-      {8, 0xf9fd4dd0b04d78f5}, {9, 0x7c20df9712c26edf}, {16, 0x86abf6baccea0858}, {17, 0xb58bf5dc5022d071},
-      {128, 0x10d17f72c0ccba41}, {129, 0x1648bdc3db49d1a2}, {240, 0xb6cfaf343fab81e6}, {241, 0x956cae592c67279e},
-      {1024, 0x70bd377d9574f4bb}, {1025, 0x66c4487c41e127a7}, {5000, 0xe4007929540f095c}
-  };
+      {0, 0x2d06800538d394c2},    {1, 0x4c5cca45d0f4811f},    {3, 0x6e3e2670e61106ac},   {4, 0x5c4c63133443d03f},
+      {8, 0xf9fd4dd0b04d78f5},    {9, 0x7c20df9712c26edf},    {16, 0x86abf6baccea0858},  {17, 0xb58bf5dc5022d071},
+      {128, 0x10d17f72c0ccba41},  {129, 0x1648bdc3db49d1a2},  {240, 0xb6cfaf343fab81e6}, {241, 0x956cae592c67279e},
+      {1024, 0x70bd377d9574f4bb}, {1025, 0x66c4487c41e127a7}, {5000, 0xe4007929540f095c}};
   for (const auto& [n, expected] : kKnown) {
     std::vector<uint8_t> data(n);
     for (size_t i = 0; i < n; ++i) data[i] = static_cast<uint8_t>(i * 131 + 7);
@@ -53,16 +52,22 @@ TEST_CASE("every key type is read with its exact value") {
   nested.u32(4);
   nested.u64(0);
   const TestFile file;
-  const auto opened = file.open(make_gguf(
-      {number_key<uint8_t>("u8", GgufType::kU8, 255), number_key<int8_t>("i8", GgufType::kI8, -128),
-       number_key<uint16_t>("u16", GgufType::kU16, 65535), number_key<int16_t>("i16", GgufType::kI16, -32768),
-       number_key<uint32_t>("u32", GgufType::kU32, ~0u), number_key<int32_t>("i32", GgufType::kI32, INT32_MIN),
-       number_key<uint64_t>("u64", GgufType::kU64, ~0ull), number_key<int64_t>("i64", GgufType::kI64, INT64_MIN),
-       number_key<float>("f32", GgufType::kF32, 0.1f), number_key<double>("f64", GgufType::kF64, 0.1),
-       number_key<uint8_t>("bool", GgufType::kBool, 1), text_key("text", std::string("a\0b", 3)),
-       array_key<int16_t>("array", GgufType::kI16, {-1, 2}), array_key<uint8_t>("none", GgufType::kString, {}),
-       {"nested", GgufType::kArray, nested.bytes}},
-      kTwo));
+  const auto opened = file.open(make_gguf({number_key<uint8_t>("u8", GgufType::kU8, 255),
+                                           number_key<int8_t>("i8", GgufType::kI8, -128),
+                                           number_key<uint16_t>("u16", GgufType::kU16, 65535),
+                                           number_key<int16_t>("i16", GgufType::kI16, -32768),
+                                           number_key<uint32_t>("u32", GgufType::kU32, ~0u),
+                                           number_key<int32_t>("i32", GgufType::kI32, INT32_MIN),
+                                           number_key<uint64_t>("u64", GgufType::kU64, ~0ull),
+                                           number_key<int64_t>("i64", GgufType::kI64, INT64_MIN),
+                                           number_key<float>("f32", GgufType::kF32, 0.1f),
+                                           number_key<double>("f64", GgufType::kF64, 0.1),
+                                           number_key<uint8_t>("bool", GgufType::kBool, 1),
+                                           text_key("text", std::string("a\0b", 3)),
+                                           array_key<int16_t>("array", GgufType::kI16, {-1, 2}),
+                                           array_key<uint8_t>("none", GgufType::kString, {}),
+                                           {"nested", GgufType::kArray, nested.bytes}},
+                                          kTwo));
   REQUIRE_MESSAGE(opened.is_ok(), opened.status().message());
   const GgufFile& g = **opened;
   CHECK(*g.get_u64("u8") == 255);
@@ -95,8 +100,9 @@ TEST_CASE("every key type is read with its exact value") {
 
 TEST_CASE("a file cut at any byte is refused") {
   uint64_t data_start = 0;
-  const auto bytes = make_gguf({text_key("general.architecture", "test"), array_key<uint32_t>("list", GgufType::kU32, {1, 2, 3})},
-                               kTwo, 32, &data_start);
+  const auto bytes =
+      make_gguf({text_key("general.architecture", "test"), array_key<uint32_t>("list", GgufType::kU32, {1, 2, 3})},
+                kTwo, 32, &data_start);
   const TestFile file;
   REQUIRE(file.open(bytes).is_ok());
   for (size_t n = 0; n < data_start + 96 + 20; ++n) {
@@ -172,7 +178,8 @@ TEST_CASE("tensors that cannot be are refused by name") {
   check_refused(file, one({"t", {}, 32}), Code::kCorrupt, "0 dimensions");
   check_refused(file, one({"t", {33}, 34, 8}), Code::kCorrupt, "tensor t");  // no whole blocks of Q8_0
   for (const uint32_t type : {4u, 31u, 63u, 64u, 1000u, ~0u}) {
-    check_refused(file, one({"t", {32}, 128, type}), Code::kUnsupported, ("quant type " + std::to_string(type)).c_str());
+    check_refused(file, one({"t", {32}, 128, type}), Code::kUnsupported,
+                  ("quant type " + std::to_string(type)).c_str());
   }
   check_refused(file, one({"t", {8}, 32, 0, 1}), Code::kCorrupt, "not a multiple of the alignment 32");
   check_refused(file, one({"t", {8}, 32, 0, ~uint64_t{31}}), Code::kCorrupt, "truncated");
@@ -188,12 +195,12 @@ TEST_CASE("keys that cannot be are refused by name") {
   check_refused(file, make_gguf({text_key("k", "v"), text_key("k", "w")}, {}), Code::kCorrupt, "key k appears twice");
   check_refused(file, make_gguf({{"k", static_cast<GgufType>(13), {0}}}, {}), Code::kCorrupt, "value type 13");
   for (const uint32_t alignment : {0u, 3u, 48u, 1u << 21, ~0u}) {
-    check_refused(file, make_gguf({number_key<uint32_t>("general.alignment", GgufType::kU32, alignment)}, {}), Code::kCorrupt,
-                  "general.alignment");
+    check_refused(file, make_gguf({number_key<uint32_t>("general.alignment", GgufType::kU32, alignment)}, {}),
+                  Code::kCorrupt, "general.alignment");
   }
   check_refused(file, make_gguf({text_key("general.alignment", "32")}, {}), Code::kCorrupt, "general.alignment");
-  check_refused(file, make_gguf({{"k\xff\n\x1b[2J" + std::string(5000, 'x'), static_cast<GgufType>(77), {0}}}, {}), Code::kCorrupt,
-                "key k???[2Jxxx");
+  check_refused(file, make_gguf({{"k\xff\n\x1b[2J" + std::string(5000, 'x'), static_cast<GgufType>(77), {0}}}, {}),
+                Code::kCorrupt, "key k???[2Jxxx");
 }
 
 TEST_CASE("other files and other versions are told apart") {
@@ -225,7 +232,8 @@ class Shards {
 
   std::string path(int number, int count) const { return folder_ + format_text("/m-%05d-of-%05d.gguf", number, count); }
   const std::string& folder() const { return folder_; }
-  void write(int number, int count, uint16_t split_no, const std::vector<TestTensor>& tensors, int32_t n_tensors = 2, uint16_t split_count = 3) const {
+  void write(int number, int count, uint16_t split_no, const std::vector<TestTensor>& tensors, int32_t n_tensors = 2,
+             uint16_t split_count = 3) const {
     std::vector<TestKey> keys = {number_key<uint16_t>("split.no", GgufType::kU16, split_no),
                                  number_key<uint16_t>("split.count", GgufType::kU16, split_count),
                                  number_key<int32_t>("split.tensors.count", GgufType::kI32, n_tensors)};

@@ -104,7 +104,8 @@ TEST_CASE("SentencePiece joins by score, falls back to bytes and takes its own s
   CHECK(tokenizer->encode("ab", {.special = true}) == Ids{bos, mark, ab});
   CHECK(tokenizer->encode("ba a") == Ids{mark, b, a, mark_a});
   CHECK(tokenizer->encode("\xc3\xa9") == Ids{mark, 2 + 0xc3, 2 + 0xa9});
-  for (const char* text : {"", " ", "  a", "ab \xc3\xa9", "a b a "}) CHECK(tokenizer->decode(tokenizer->encode(text)) == text);
+  for (const char* text : {"", " ", "  a", "ab \xc3\xa9", "a b a "})
+    CHECK(tokenizer->decode(tokenizer->encode(text)) == text);
 }
 
 TEST_CASE("a vocabulary that contradicts itself is refused in words or harmless") {
@@ -137,7 +138,9 @@ TEST_CASE("the streaming detokenizer gives whole characters, and U+FFFD for what
   CHECK(stream.add(0x82).empty());
   CHECK(stream.add(0xAC) == "€");
   CHECK(stream.add(0xE2).empty());
-  CHECK(stream.add('a') == "\xef\xbf\xbd" "a");
+  CHECK(stream.add('a') ==
+        "\xef\xbf\xbd"
+        "a");
   CHECK(stream.add(0xF0).empty());
   CHECK(stream.add(0x9F).empty());
   CHECK(stream.finish() == "\xef\xbf\xbd");
@@ -147,7 +150,8 @@ TEST_CASE("the streaming detokenizer gives whole characters, and U+FFFD for what
 
 TEST_CASE("long runs take no quadratic time") {
   size_t n_bytes = 1 << 20;
-  for (const char* pre : {"gpt-2", "llama-bpe", "qwen35", "deepseek-llm", "deepseek-v3", "gpt-4o", "tekken", "kimi-k2"}) {
+  for (const char* pre :
+       {"gpt-2", "llama-bpe", "qwen35", "deepseek-llm", "deepseek-v3", "gpt-4o", "tekken", "kimi-k2"}) {
     VocabSpec spec = byte_spec(pre);
     for (const char* pair : {"aa", "AA", "ĠĠ"}) add_token(&spec, pair);
     for (int i = 2; i < 32; ++i) add_token(&spec, std::string(static_cast<size_t>(i), '\n'), 4);

@@ -29,6 +29,8 @@ class BailingMoe2 final : public Decoder {
 
 }  // namespace
 
-std::unique_ptr<ModelGraph> make_bailingmoe2(const ModelConfig& config) { return std::make_unique<BailingMoe2>(config); }
+std::unique_ptr<ModelGraph> make_bailingmoe2(const ModelConfig& config) {
+  return std::make_unique<BailingMoe2>(config);
+}
 
 }  // namespace les

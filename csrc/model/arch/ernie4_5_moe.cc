@@ -29,6 +29,8 @@ class Ernie45Moe final : public Decoder {
 
 }  // namespace
 
-std::unique_ptr<ModelGraph> make_ernie4_5_moe(const ModelConfig& config) { return std::make_unique<Ernie45Moe>(config); }
+std::unique_ptr<ModelGraph> make_ernie4_5_moe(const ModelConfig& config) {
+  return std::make_unique<Ernie45Moe>(config);
+}
 
 }  // namespace les

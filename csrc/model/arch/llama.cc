@@ -24,7 +24,8 @@ class Llama final : public Decoder {
   }
 
   Status prepare() override {
-    rope_ = make_rope(RopePairing::kAdjacent, config_.n_rot, config_.rope_base, config_.rope_scaling, rope_factors_.data);
+    rope_ =
+        make_rope(RopePairing::kAdjacent, config_.n_rot, config_.rope_base, config_.rope_scaling, rope_factors_.data);
     return Status::ok();
   }
 

@@ -30,8 +30,8 @@ class QwenHybrid final : public Decoder {
 
   size_t scratch_floats_per_token() const override {
     const auto conv = static_cast<size_t>(delta_.conv_width()), values = static_cast<size_t>(delta_.value_width());
-    return std::max(Decoder::scratch_floats_per_token(),
-                    8 * static_cast<size_t>(config_.d_model) + 3 * conv + 4 * values + 8 * static_cast<size_t>(delta_.n_v_heads));
+    return std::max(Decoder::scratch_floats_per_token(), 8 * static_cast<size_t>(config_.d_model) + 3 * conv +
+                                                             4 * values + 8 * static_cast<size_t>(delta_.n_v_heads));
   }
 
  protected:
@@ -56,7 +56,8 @@ class QwenHybrid final : public Decoder {
     delta_.eps = config_.norm_eps;
     if (delta_.conv_kernel < 1 || delta_.n_k_heads < 1 || delta_.n_v_heads % delta_.n_k_heads != 0 || interval < 1 ||
         inner != delta_.value_width()) {
-      return make_error(Code::kCorrupt, "%s: %d value heads of %d over %d key heads, inner size %d, interval %d: not a layout",
+      return make_error(Code::kCorrupt,
+                        "%s: %d value heads of %d over %d key heads, inner size %d, interval %d: not a layout",
                         keys.file().path().c_str(), delta_.n_v_heads, delta_.dim, delta_.n_k_heads, inner, interval);
     }
     const int n_blocks = config_.n_layers + config_.n_mtp_layers;

@@ -39,7 +39,7 @@ class SmallThinker final : public Decoder {
     const int n = step.n, d = config_.d_model;
     const int64_t size = static_cast<int64_t>(n) * d;
     ScratchScope scope(*exec.scratch);
-    auto* h = exec.scratch->alloc<float>(static_cast<size_t>(size));    // [n, d] what a block reads
+    auto* h = exec.scratch->alloc<float>(static_cast<size_t>(size));  // [n, d] what a block reads
     auto* out = exec.scratch->alloc<float>(static_cast<size_t>(size));  // [n, d] what it adds
     const Routing routing = step.moe->route(step, i, layer.moe, x);
     step.moe->announce(step, i, routing);

@@ -10,7 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import les
-from les.cli.common import SAMPLING, add_model_options, add_sampling_options, err, load_model, out, sampling_settings, stats_line
+from les.cli.common import (
+    SAMPLING,
+    add_model_options,
+    add_sampling_options,
+    err,
+    load_model,
+    out,
+    sampling_settings,
+    stats_line,
+)
 from les.models import cache_dir
 from les.models.cache import DEMO
 from les.sizes import format_size
@@ -37,8 +46,13 @@ HELP = """/help                 this list
 
 
 def register(subparsers: Any) -> None:
-    p = subparsers.add_parser("chat", help="chat with a model", description="Chat with a model in the terminal.", epilog=EXAMPLES,
-                              formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = subparsers.add_parser(
+        "chat",
+        help="chat with a model",
+        description="Chat with a model in the terminal.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     p.add_argument("model", nargs="?", default=DEMO, help="file, folder or name; default: the demo model")
     p.add_argument("--system", metavar="TEXT", help="system message")
     add_model_options(p)
@@ -49,12 +63,22 @@ def register(subparsers: Any) -> None:
 class Chat:
     """The conversation and its commands; prints through `say`, knows no terminal."""
 
-    def __init__(self, model: les.Model, settings: dict[str, Any], system: str | None, verbose: bool, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, model: les.Model, settings: dict[str, Any], system: str | None, verbose: bool, say: Callable[[str], None]
+    ) -> None:
         self.model, self.settings, self.system, self.verbose, self.say = model, settings, system, verbose, say
         self.messages: list[dict[str, str]] = []
         self.commands: dict[str, Callable[[str], bool]] = {
-            "help": self.help, "system": self.set_system, "set": self.set, "show": self.show, "stats": self.stats, "clear": self.clear,
-            "regen": self.regen, "save": self.save, "load": self.load}
+            "help": self.help,
+            "system": self.set_system,
+            "set": self.set,
+            "show": self.show,
+            "stats": self.stats,
+            "clear": self.clear,
+            "regen": self.regen,
+            "save": self.save,
+            "load": self.load,
+        }
 
     # --- talking -------------------------------------------------------------------------------
 
@@ -136,8 +160,12 @@ class Chat:
 
     def set(self, text: str) -> bool:
         name, _, value = text.partition(" ")
-        known = {**{n: self.settings.get(n) for n in SAMPLING}, "max_tokens": self.settings.get("max_tokens"), "verbose": self.verbose,
-                 "memory": self.model.plan["budget_bytes"]}
+        known = {
+            **{n: self.settings.get(n) for n in SAMPLING},
+            "max_tokens": self.settings.get("max_tokens"),
+            "verbose": self.verbose,
+            "memory": self.model.plan["budget_bytes"],
+        }
         if not name:
             self.say("\n".join(f"{k} = {v}" for k, v in known.items()))
             return True
@@ -151,7 +179,11 @@ class Chat:
             elif name == "memory":
                 self.model.set_memory(None if value in ("", "auto") else value)
             else:
-                number: Any = None if value in ("", "none") else (int(value) if name in ("top_k", "seed", "max_tokens") else float(value))
+                number: Any = (
+                    None
+                    if value in ("", "none")
+                    else (int(value) if name in ("top_k", "seed", "max_tokens") else float(value))
+                )
                 settings = {**self.settings, name: number}
                 if number is None and name != "seed":
                     settings.pop(name)
@@ -167,20 +199,25 @@ class Chat:
 
     def show(self, _: str) -> bool:
         plan = self.model.plan
-        self.say(f"{self.model.metadata.get('general.name', self.model.path)} ({self.model.architecture})\n"
-                 f"{plan['message']}: {plan['n_slots']} of {plan['n_experts_total']} experts, {format_size(plan['total_bytes'])} in all\n"
-                 f"context {self.model.context} tokens" + (f"\nsystem: {self.system}" if self.system else ""))
+        self.say(
+            f"{self.model.metadata.get('general.name', self.model.path)} ({self.model.architecture})\n"
+            f"{plan['message']}: {plan['n_slots']} of {plan['n_experts_total']} experts, "
+            f"{format_size(plan['total_bytes'])} in all\n"
+            f"context {self.model.context} tokens" + (f"\nsystem: {self.system}" if self.system else "")
+        )
         return True
 
     def stats(self, _: str) -> bool:
         s = self.model.stats()
         used = s["hit"] + s["miss"] + s["late"]
         decode = s["decode_tokens"] / (s["decode_ns"] / 1e9) if s["decode_ns"] else 0.0
-        self.say(f"{s['n_tokens']} tokens, decode {decode:.1f} tok/s\n"
-                 f"experts: {s['hit'] / used if used else 1:.1%} in memory, {s['late']} late, {s['miss']} read on demand\n"
-                 f"read {format_size(s['flash_bytes'])} from disk ({s['reader']}), waited {s['stall_ns'] / 1e9:.2f} s\n"
-                 f"read ahead: {format_size(s['useful_bytes'])} useful, {format_size(s['wasted_bytes'])} wasted\n"
-                 f"peak memory {format_size(s['peak_bytes'])}")
+        self.say(
+            f"{s['n_tokens']} tokens, decode {decode:.1f} tok/s\n"
+            f"experts: {s['hit'] / used if used else 1:.1%} in memory, {s['late']} late, {s['miss']} read on demand\n"
+            f"read {format_size(s['flash_bytes'])} from disk ({s['reader']}), waited {s['stall_ns'] / 1e9:.2f} s\n"
+            f"read ahead: {format_size(s['useful_bytes'])} useful, {format_size(s['wasted_bytes'])} wasted\n"
+            f"peak memory {format_size(s['peak_bytes'])}"
+        )
         return True
 
     def clear(self, _: str) -> bool:
@@ -202,7 +239,9 @@ class Chat:
             self.say("/save FILE")
             return True
         try:
-            Path(name).write_text(json.dumps({"system": self.system, "messages": self.messages}, ensure_ascii=False, indent=1), "utf-8")
+            Path(name).write_text(
+                json.dumps({"system": self.system, "messages": self.messages}, ensure_ascii=False, indent=1), "utf-8"
+            )
         except OSError as error:
             self.say(f"error: {name}: {error.strerror}")
         else:
@@ -259,11 +298,18 @@ def terminal_reader() -> Callable[[str], str]:
 
 def run(args: argparse.Namespace) -> int:
     with load_model(args) as model:
-        chat = Chat(model, sampling_settings(args), args.system, args.verbose,
-                    lambda line: err.print(line, style="dim", markup=False, soft_wrap=True))
+        chat = Chat(
+            model,
+            sampling_settings(args),
+            args.system,
+            args.verbose,
+            lambda line: err.print(line, style="dim", markup=False, soft_wrap=True),
+        )
         read = terminal_reader()
         if sys.stdin.isatty():
-            chat.say(f"{model.metadata.get('general.name', args.model)}: {model.plan['message']}. /help shows the commands.")
+            chat.say(
+                f"{model.metadata.get('general.name', args.model)}: {model.plan['message']}. /help shows the commands."
+            )
         while True:
             try:
                 line = read("> ")

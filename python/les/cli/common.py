@@ -33,14 +33,18 @@ def out_json(value: Any) -> None:
 def add_model_options(parser: argparse.ArgumentParser) -> None:
     """Options of every command that loads a model."""
     group = parser.add_argument_group("model")
-    group.add_argument("--memory", metavar="SIZE", help="budget of the whole process, as 3GiB; default: what the model needs")
+    group.add_argument(
+        "--memory", metavar="SIZE", help="budget of the whole process, as 3GiB; default: what the model needs"
+    )
     group.add_argument("--context", type=int, default=0, metavar="N", help="tokens; default: the model's, at most 4096")
     group.add_argument("--threads", type=int, default=0, metavar="N", help="compute threads; default: big cores")
     group.add_argument("--kv-type", default="f16", choices=["f16", "f32", "q8_0"], help="type of the KV cache")
     group.add_argument("--flash", metavar="DEVICE", help="simulate flash: ufs4, nvme, emmc or GB/s,lanes,µs")
     group.add_argument("--reader", default="auto", choices=["auto", "pread", "uring"], help="how files are read")
     group.add_argument("--lanes", type=int, default=0, metavar="N", help="concurrent reads; default: by the device")
-    group.add_argument("--prefetch", default="auto", choices=["auto", "on", "off"], help="read ahead what routing predicts")
+    group.add_argument(
+        "--prefetch", default="auto", choices=["auto", "on", "off"], help="read ahead what routing predicts"
+    )
     group.add_argument("--no-verify", action="store_true", help="do not check experts' checksums when first read")
     group.add_argument("--verbose", action="store_true", help="say on stderr what is going on")
 
@@ -48,7 +52,9 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
 def add_sampling_options(parser: argparse.ArgumentParser) -> None:
     """Options of every command that writes text."""
     group = parser.add_argument_group("sampling")
-    group.add_argument("--max-tokens", type=int, default=None, metavar="N", help="longest reply; -1: until the context is full")
+    group.add_argument(
+        "--max-tokens", type=int, default=None, metavar="N", help="longest reply; -1: until the context is full"
+    )
     group.add_argument("--temperature", type=float, default=0.8, metavar="T", help="0: always the likeliest token")
     group.add_argument("--top-k", type=int, default=40, metavar="K")
     group.add_argument("--top-p", type=float, default=0.95, metavar="P")
@@ -57,7 +63,9 @@ def add_sampling_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--presence-penalty", type=float, default=0.0, metavar="X")
     group.add_argument("--frequency-penalty", type=float, default=0.0, metavar="X")
     group.add_argument("--seed", type=int, default=None, metavar="N", help="same seed, same text")
-    group.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end the reply before this text (repeatable)")
+    group.add_argument(
+        "--stop", action="append", default=[], metavar="TEXT", help="end the reply before this text (repeatable)"
+    )
 
 
 SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repeat_penalty", "presence_penalty", "frequency_penalty", "seed")
@@ -74,9 +82,17 @@ def sampling_settings(args: argparse.Namespace) -> dict[str, Any]:
 
 def load_settings(args: argparse.Namespace) -> dict[str, Any]:
     """Keyword arguments of les.load."""
-    return {"memory": args.memory, "context": args.context, "threads": args.threads, "kv_type": args.kv_type,
-            "flash": args.flash, "reader": args.reader, "lanes": args.lanes, "prefetch": args.prefetch,
-            "verify": not args.no_verify}
+    return {
+        "memory": args.memory,
+        "context": args.context,
+        "threads": args.threads,
+        "kv_type": args.kv_type,
+        "flash": args.flash,
+        "reader": args.reader,
+        "lanes": args.lanes,
+        "prefetch": args.prefetch,
+        "verify": not args.no_verify,
+    }
 
 
 @contextmanager
@@ -97,8 +113,13 @@ STAGES = {"download": "downloading", "build": "building experts", "pack": "packi
 
 def pull_with_bar(name: str, **options: Any) -> Any:
     """les.models.pull with one bar for each of its stages."""
-    columns = (TextColumn("{task.description:>16}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"), TextColumn("{task.fields[size]}"),
-               TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description:>16}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TextColumn("{task.fields[size]}"),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=err, disable=not err.is_terminal) as bars:
         tasks: dict[str, Any] = {}
 
@@ -129,17 +150,41 @@ def stats_line(result: les.GenerationResult) -> str:
     """One line about a finished generation."""
     t, s = result.timings, result.stats
     n = max(1, t.completion_tokens + t.prefilled_tokens)
-    parts = [f"{t.completion_tokens} tokens, {t.decode_tok_s:.1f} tok/s", f"first token {t.ttft_s:.2f} s ({t.prefilled_tokens} prompt tokens, "
-             f"{t.prefill_tok_s:.0f} tok/s)", f"experts {s.hit_rate:.0%} in memory, {s.flash_bytes / n / 2**20:.1f} MiB/token from disk, "
-             f"waited {s.stall_s:.2f} s", f"peak {format_size(s.peak_bytes)}"]
+    parts = [
+        f"{t.completion_tokens} tokens, {t.decode_tok_s:.1f} tok/s",
+        f"first token {t.ttft_s:.2f} s ({t.prefilled_tokens} prompt tokens, {t.prefill_tok_s:.0f} tok/s)",
+        f"experts {s.hit_rate:.0%} in memory, {s.flash_bytes / n / 2**20:.1f} MiB/token from disk, "
+        f"waited {s.stall_s:.2f} s",
+        f"peak {format_size(s.peak_bytes)}",
+    ]
     return " | ".join(parts)
 
 
 def result_json(result: les.GenerationResult) -> dict[str, Any]:
     """A generation as plain values."""
     t, s = result.timings, result.stats
-    return {"text": result.text, "tokens": result.tokens, "finish_reason": result.finish_reason, "stop_reason": result.stop_reason,
-            "timings": {"prompt_tokens": t.prompt_tokens, "prefilled_tokens": t.prefilled_tokens, "completion_tokens": t.completion_tokens,
-                        "ttft_s": t.ttft_s, "prefill_tok_s": t.prefill_tok_s, "decode_tok_s": t.decode_tok_s},
-            "stats": {"hit_rate": s.hit_rate, "hits": s.hits, "misses": s.misses, "late": s.late, "flash_bytes": s.flash_bytes,
-                      "stall_s": s.stall_s, "useful_bytes": s.useful_bytes, "wasted_bytes": s.wasted_bytes, "peak_bytes": s.peak_bytes}}
+    return {
+        "text": result.text,
+        "tokens": result.tokens,
+        "finish_reason": result.finish_reason,
+        "stop_reason": result.stop_reason,
+        "timings": {
+            "prompt_tokens": t.prompt_tokens,
+            "prefilled_tokens": t.prefilled_tokens,
+            "completion_tokens": t.completion_tokens,
+            "ttft_s": t.ttft_s,
+            "prefill_tok_s": t.prefill_tok_s,
+            "decode_tok_s": t.decode_tok_s,
+        },
+        "stats": {
+            "hit_rate": s.hit_rate,
+            "hits": s.hits,
+            "misses": s.misses,
+            "late": s.late,
+            "flash_bytes": s.flash_bytes,
+            "stall_s": s.stall_s,
+            "useful_bytes": s.useful_bytes,
+            "wasted_bytes": s.wasted_bytes,
+            "peak_bytes": s.peak_bytes,
+        },
+    }

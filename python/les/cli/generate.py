@@ -7,7 +7,16 @@ import sys
 from typing import Any
 
 from les.cli.common import (
-    add_model_options, add_sampling_options, err, load_model, out, out_json, result_json, sampling_settings, stats_line)
+    add_model_options,
+    add_sampling_options,
+    err,
+    load_model,
+    out,
+    out_json,
+    result_json,
+    sampling_settings,
+    stats_line,
+)
 from les.errors import InvalidArgumentError
 
 EXAMPLES = """examples:
@@ -19,8 +28,13 @@ EXAMPLES = """examples:
 
 
 def register(subparsers: Any) -> None:
-    p = subparsers.add_parser("generate", help="one prompt, one text", description="Write one text; only the text goes to stdout.",
-                              epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = subparsers.add_parser(
+        "generate",
+        help="one prompt, one text",
+        description="Write one text; only the text goes to stdout.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     p.add_argument("model", help="file, folder or name of a model")
     p.add_argument("prompt", nargs="*", help="the prompt; '-' is standard input, as is no prompt at all")
     p.add_argument("--system", metavar="TEXT", help="system message before the prompt")

@@ -12,15 +12,27 @@ import les
 from les.cli.common import out_json
 from les.sizes import format_size
 
-PARTS = (("process_bytes", "program"), ("trunk_bytes", "trunk (always in memory)"), ("tokenizer_bytes", "vocabulary"),
-         ("kv_bytes", "KV cache"), ("state_bytes", "recurrent state"), ("scratch_bytes", "scratch"), ("reader_bytes", "read buffers"),
-         ("cache_bytes", "expert cache"))
+PARTS = (
+    ("process_bytes", "program"),
+    ("trunk_bytes", "trunk (always in memory)"),
+    ("tokenizer_bytes", "vocabulary"),
+    ("kv_bytes", "KV cache"),
+    ("state_bytes", "recurrent state"),
+    ("scratch_bytes", "scratch"),
+    ("reader_bytes", "read buffers"),
+    ("cache_bytes", "expert cache"),
+)
 
 
 def register(subparsers: Any) -> None:
-    p = subparsers.add_parser("plan", help="will it fit, and how well?", formatter_class=argparse.RawDescriptionHelpFormatter,
-                              description="Show what running a model takes, from its headers alone.",
-                              epilog="examples:\n  les plan demo\n  les plan model.gguf --memory 3GiB --context 8192\n  les plan demo --memory 500MiB --json")
+    p = subparsers.add_parser(
+        "plan",
+        help="will it fit, and how well?",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Show what running a model takes, from its headers alone.",
+        epilog="examples:\n  les plan demo\n  les plan model.gguf --memory 3GiB --context 8192\n"
+        "  les plan demo --memory 500MiB --json",
+    )
     p.add_argument("model")
     p.add_argument("--memory", metavar="SIZE", help="budget of the whole process, as 3GiB")
     p.add_argument("--context", type=int, default=0, metavar="N", help="tokens; default: the model's, at most 4096")
@@ -48,7 +60,10 @@ def run(args: argparse.Namespace) -> int:
     console = Console()
     console.print(table)
     if plan["n_experts_total"]:
-        console.print(f"experts: {plan['n_slots']} of {plan['n_experts_total']} fit ({format_size(plan['slot_bytes'])} each, "
-                      f"{format_size(plan['expert_bytes'])} in all); a token uses {plan['experts_per_token']}", highlight=False)
+        console.print(
+            f"experts: {plan['n_slots']} of {plan['n_experts_total']} fit ({format_size(plan['slot_bytes'])} each, "
+            f"{format_size(plan['expert_bytes'])} in all); a token uses {plan['experts_per_token']}",
+            highlight=False,
+        )
     console.print(plan["message"], style="" if plan["fits"] else "bold red", markup=False, soft_wrap=True)
     return 0 if plan["fits"] else 1

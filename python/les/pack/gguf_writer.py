@@ -7,10 +7,34 @@ from dataclasses import dataclass
 from typing import Any
 
 # GGUF value types.
-TYPE_IDS = {"u8": 0, "i8": 1, "u16": 2, "i16": 3, "u32": 4, "i32": 5, "f32": 6, "bool": 7, "string": 8, "array": 9,
-            "u64": 10, "i64": 11, "f64": 12}
-FORMATS = {"u8": "B", "i8": "b", "u16": "H", "i16": "h", "u32": "I", "i32": "i", "f32": "f", "bool": "?", "u64": "Q",
-           "i64": "q", "f64": "d"}
+TYPE_IDS = {
+    "u8": 0,
+    "i8": 1,
+    "u16": 2,
+    "i16": 3,
+    "u32": 4,
+    "i32": 5,
+    "f32": 6,
+    "bool": 7,
+    "string": 8,
+    "array": 9,
+    "u64": 10,
+    "i64": 11,
+    "f64": 12,
+}
+FORMATS = {
+    "u8": "B",
+    "i8": "b",
+    "u16": "H",
+    "i16": "h",
+    "u32": "I",
+    "i32": "i",
+    "f32": "f",
+    "bool": "?",
+    "u64": "Q",
+    "i64": "q",
+    "f64": "d",
+}
 
 ValueType = tuple[str, str | None]
 
@@ -59,7 +83,11 @@ def encode_header(metadata: list[tuple[str, ValueType, Any]], tensors: list[Tens
     for key, (kind, element), value in metadata:
         parts += [_text(key), struct.pack("<I", TYPE_IDS[kind]), _value(kind, element, value)]
     for t in tensors:
-        parts += [_text(t.name), struct.pack("<I", len(t.shape)), struct.pack(f"<{len(t.shape)}Q", *t.shape),
-                  struct.pack("<IQ", t.type_id, t.offset_bytes)]
+        parts += [
+            _text(t.name),
+            struct.pack("<I", len(t.shape)),
+            struct.pack(f"<{len(t.shape)}Q", *t.shape),
+            struct.pack("<IQ", t.type_id, t.offset_bytes),
+        ]
     header = b"".join(parts)
     return header + bytes(align_up(len(header), alignment) - len(header))

@@ -54,7 +54,9 @@ class ModelInfo:
         """Plain values; long metadata arrays are cut to their length."""
         d = asdict(self)
         d["path"] = str(self.path)
-        d["metadata"] = {k: (f"[{len(v)} items]" if isinstance(v, list) and len(v) > 64 else v) for k, v in self.metadata.items()}
+        d["metadata"] = {
+            k: (f"[{len(v)} items]" if isinstance(v, list) and len(v) > 64 else v) for k, v in self.metadata.items()
+        }
         return d
 
 
@@ -66,7 +68,11 @@ def inspect(path: str | Path) -> ModelInfo:
     layers = []
     for layer in gguf.expert_layers:
         expert_bytes += layer.slot_bytes * layer.n_expert
-        layers.append(ExpertLayerInfo(layer.layer, layer.n_expert, layer.slot_bytes, {k: s["type"] for k, s in layer.slices.items()}))
+        layers.append(
+            ExpertLayerInfo(
+                layer.layer, layer.n_expert, layer.slot_bytes, {k: s["type"] for k, s in layer.slices.items()}
+            )
+        )
         for s in layer.slices.values():
             by_type[s["type"]] += s["size_bytes"] * layer.n_expert
             n_parameters += s["n_in"] * s["n_out"] * layer.n_expert
@@ -79,9 +85,18 @@ def inspect(path: str | Path) -> ModelInfo:
         n_parameters += t.n_elements
     metadata = gguf.metadata
     return ModelInfo(
-        path=Path(path), name=str(metadata.get("general.name", Path(path).stem)),
-        architecture=str(metadata.get("general.architecture", "unknown")), is_packed=gguf.is_packed, version=gguf.version,
-        shards=gguf.shards, file_bytes=sum(size for _, size in gguf.shards), n_parameters=n_parameters,
-        trunk_bytes=trunk_bytes, expert_bytes=expert_bytes, bytes_by_type=dict(by_type.most_common()),
-        expert_layers=layers, tensors=[TensorRow(t.name, t.type, tuple(t.shape), t.size_bytes) for t in gguf.tensors],
-        metadata=metadata)
+        path=Path(path),
+        name=str(metadata.get("general.name", Path(path).stem)),
+        architecture=str(metadata.get("general.architecture", "unknown")),
+        is_packed=gguf.is_packed,
+        version=gguf.version,
+        shards=gguf.shards,
+        file_bytes=sum(size for _, size in gguf.shards),
+        n_parameters=n_parameters,
+        trunk_bytes=trunk_bytes,
+        expert_bytes=expert_bytes,
+        bytes_by_type=dict(by_type.most_common()),
+        expert_layers=layers,
+        tensors=[TensorRow(t.name, t.type, tuple(t.shape), t.size_bytes) for t in gguf.tensors],
+        metadata=metadata,
+    )

@@ -1,4 +1,4 @@
-"""Where everything lies in a `.les` file: pure arithmetic from the source's headers. csrc/store/FORMAT.md is the text."""
+"""Where everything lies in a `.les` file: pure arithmetic from the source's headers, as csrc/store/FORMAT.md says."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def is_record_tensor(name: str) -> bool:
 
 
 def check_packable(source: GgufFile) -> None:
-    """Refuses names that the format keeps for itself, and metadata that cannot be written again. Raises UnsupportedError."""
+    """Refuses names the format keeps for itself and metadata that cannot be written again. Raises UnsupportedError."""
     path = source.shards[0][0]
     for tensor in source.tensors:
         if is_record_tensor(tensor.name):
@@ -134,7 +134,9 @@ def plan_file(source: GgufFile, types: dict[int, dict[str, str]] | None = None) 
         at = align_up(at + tensor.size_bytes, RECORD_ALIGNMENT)
     for layer in layers:
         size = layer.record_bytes * layer.n_expert
-        entry = TensorEntry(f"blk.{layer.layer}.experts", qtype_info("I8")[0], (layer.record_bytes, layer.n_expert), at, size)
+        entry = TensorEntry(
+            f"blk.{layer.layer}.experts", qtype_info("I8")[0], (layer.record_bytes, layer.n_expert), at, size
+        )
         layout.tensors.append(entry)
         at = align_up(at + size, RECORD_ALIGNMENT)
     layout.data_bytes = at

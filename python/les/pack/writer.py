@@ -55,7 +55,7 @@ def _record(reader: ShardReader, layer: ExpertLayer, expert: int, record_bytes: 
     """One expert as a record: slices at their offsets, zeros between and behind."""
     record = bytearray(record_bytes)
     for file_idx, offset, size, at in layer.extents(expert):
-        record[at:at + size] = reader.read(file_idx, offset, size)
+        record[at : at + size] = reader.read(file_idx, offset, size)
     return bytes(record)
 
 
@@ -78,13 +78,15 @@ def _header(layout: FileLayout, trunk_sums: list[int], record_sums: list[list[in
     return encode_header(metadata, layout.tensors, RECORD_ALIGNMENT)
 
 
-def pack(source: str | Path, target: str | Path | None = None, *, progress: Progress | None = None,
-         overwrite: bool = False) -> PackResult:
+def pack(
+    source: str | Path, target: str | Path | None = None, *, progress: Progress | None = None, overwrite: bool = False
+) -> PackResult:
     """Writes source (a GGUF file, sharded or not) as target (default: beside it, ending in .les).
 
     Streams: memory stays near two records, whatever the size. The file is written beside and renamed when all of it is
-    on disk. progress(done_bytes, total_bytes). Raises InvalidArgumentError for a target that cannot be, UnsupportedError
-    for a model without experts or one that is packed already, CorruptFileError and ReadError for a bad source.
+    on disk. progress(done_bytes, total_bytes). Raises InvalidArgumentError for a target that cannot be,
+    UnsupportedError for a model without experts or one that is packed already, CorruptFileError and ReadError for a
+    bad source.
     """
     started = time.monotonic()
     gguf = GgufFile(str(source))
@@ -169,14 +171,18 @@ def verify(path: str | Path, progress: Progress | None = None) -> VerifyReport:
     return VerifyReport(Path(path), True, n_records, len(trunk), meter.done)
 
 
-def unpack(source: str | Path, target: str | Path, *, progress: Progress | None = None, overwrite: bool = False) -> Path:
+def unpack(
+    source: str | Path, target: str | Path, *, progress: Progress | None = None, overwrite: bool = False
+) -> Path:
     """The inverse of pack: a plain GGUF file with the original tensors, byte for byte, and the original metadata."""
     gguf = GgufFile(str(source))
     if not gguf.is_packed:
         raise InvalidArgumentError(f"{source}: is not packed")
     alignment = _number(gguf, "les.source_alignment", 32)
     if not 0 < alignment <= 1 << 20 or alignment & (alignment - 1):
-        raise CorruptFileError(f"{source}: les.source_alignment is {alignment}; expected a power of two up to {1 << 20}")
+        raise CorruptFileError(
+            f"{source}: les.source_alignment is {alignment}; expected a power of two up to {1 << 20}"
+        )
     kinds = gguf.metadata_types
     metadata: list[tuple[str, ValueType, Any]] = []
     is_source = True  # les.version ends what came from the source
