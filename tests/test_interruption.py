@@ -46,6 +46,8 @@ def test_scores_that_are_no_numbers_choose_nothing() -> None:
 
 
 def test_ctrl_c_stops_a_prefill_where_it_is(packed: Path) -> None:
+    # A shell starts background jobs with Ctrl-C ignored, and Python then leaves it so.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with les.load(
         packed, context=4096, flash="0.02,1,2000", memory=les.plan(packed, context=4096)["floor_bytes"]
     ) as model:

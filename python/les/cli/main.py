@@ -39,9 +39,21 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line's arguments. A prompt's words may stand anywhere between the options: argparse gives all of a
+    command's positional words at their first place, and leaves over what comes after the next option."""
+    parser = make_parser()
+    args, rest = parser.parse_known_args(argv)
+    if rest and not (hasattr(args, "prompt") and all(word == "-" or not word.startswith("-") for word in rest)):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest:
+        args.prompt = [*args.prompt, *rest]
+    return args
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit codes: 0 done, 1 an error (one line on stderr says what to do), 2 wrong usage, 130 interrupted."""
-    args = make_parser().parse_args(argv)
+    args = parse(argv)
     warnings.showwarning = lambda message, *_: err.print(f"les: {message}", style="dim", markup=False, soft_wrap=True)
     try:
         return args.run(args) or 0
