@@ -33,6 +33,7 @@ def register(subparsers: Any) -> None:
     p.add_argument("--tokens", type=int, default=64, metavar="N", help="tokens to decode")
     p.add_argument("--prompt-tokens", type=int, default=128, metavar="N", help="tokens to prefill")
     p.add_argument("--repeat", type=int, default=3, metavar="N", help="runs; the median is shown")
+    p.add_argument("--warm-up", type=int, default=0, metavar="N", help="runs before, not measured; default: none")
     p.add_argument("--json", action="store_true")
     add_model_options(p)
     p.set_defaults(run=run_decode)
@@ -81,6 +82,8 @@ def run_decode(args: argparse.Namespace) -> int:
     if min(args.tokens, args.prompt_tokens, args.repeat) < 1:
         raise InvalidArgumentError("--tokens, --prompt-tokens and --repeat take 1 or more")
     with load_model(args) as model:
+        for _ in range(args.warm_up):
+            run_once(model, args.prompt_tokens, 1)
         runs = [run_once(model, args.prompt_tokens, args.tokens) for _ in range(args.repeat)]
         row = sorted(runs, key=lambda r: r["tok_s"])[len(runs) // 2]
         row.update(
