@@ -39,7 +39,7 @@ PYTHON_LAYERS = {
     "sampler": {"errors"},
     "sizes": {"errors"},
     "errors": set(),
-    "generate": {"errors", "sampler", "_core"},
+    "generate": {"errors", "sampler", "draft", "_core"},
 }
 
 

@@ -100,8 +100,7 @@ Status Session::eval(std::span<const int32_t> tokens, int n_logits, float* logit
   tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
   routing_.clear();
   routing_tokens_ = static_cast<int>(tokens.size());
-  for (const std::vector<int>& layer : engine.moe_->recorded())
-    routing_.insert(routing_.end(), layer.begin(), layer.end());
+  for (const std::vector<int>& layer : engine.moe_->recorded()) routing_.insert(routing_.end(), layer.begin(), layer.end());
   return Status::ok();
 }
 

@@ -12,18 +12,14 @@ LayerStateSpec ModelGraph::layer_state(int layer) const {
 }
 
 size_t ModelGraph::scratch_floats_per_token() const {
-  const auto widest = [](const std::vector<int>& v) {
-    return static_cast<size_t>(v.empty() ? 0 : *std::max_element(v.begin(), v.end()));
-  };
+  const auto widest = [](const std::vector<int>& v) { return static_cast<size_t>(v.empty() ? 0 : *std::max_element(v.begin(), v.end())); };
   const auto d = static_cast<size_t>(config_.d_model);
   const auto attention = widest(config_.n_heads) * static_cast<size_t>(4 * config_.dim_k + config_.dim_v) +
                          widest(config_.n_kv_heads) * static_cast<size_t>(2 * (config_.dim_k + config_.dim_v));
-  const auto ff =
-      std::max({widest(config_.ff), static_cast<size_t>(config_.shared_ff),
-                static_cast<size_t>(std::max(1, config_.n_shared)) * static_cast<size_t>(config_.expert_ff)});
+  const auto ff = std::max({widest(config_.ff), static_cast<size_t>(config_.shared_ff),
+                            static_cast<size_t>(std::max(1, config_.n_shared)) * static_cast<size_t>(config_.expert_ff)});
   const auto used = static_cast<size_t>(config_.n_expert_used);
-  const auto experts =
-      used * (d * 3 + 4 * static_cast<size_t>(config_.expert_ff)) + static_cast<size_t>(config_.n_expert);
+  const auto experts = used * (d * 3 + 4 * static_cast<size_t>(config_.expert_ff)) + static_cast<size_t>(config_.n_expert);
   return 8 * d + std::max({attention + 2 * d, 4 * ff, experts + 4 * ff});
 }
 

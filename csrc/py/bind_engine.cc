@@ -41,8 +41,7 @@ T one_of(const std::string& option, const std::string& value, std::initializer_l
     if (value == name) return result;
     names += (names.empty() ? "" : ", ") + std::string(name);
   }
-  throw_status(
-      make_error(Code::kInvalidArgument, "%s is '%s'; known: %s", option.c_str(), value.c_str(), names.c_str()));
+  throw_status(make_error(Code::kInvalidArgument, "%s is '%s'; known: %s", option.c_str(), value.c_str(), names.c_str()));
   return {};
 }
 
@@ -74,9 +73,9 @@ void set_option(les::EngineOptions* options, const std::string& name, const py::
   } else if (name == "verify") {
     options->verify = value.cast<bool>();
   } else if (name == "prefetch") {
-    options->prefetch =
-        one_of<PrefetchMode>(name, value.cast<std::string>(),
-                             {{"auto", PrefetchMode::kAuto}, {"on", PrefetchMode::kOn}, {"off", PrefetchMode::kOff}});
+    options->prefetch = one_of<PrefetchMode>(
+        name, value.cast<std::string>(),
+        {{"auto", PrefetchMode::kAuto}, {"on", PrefetchMode::kOn}, {"off", PrefetchMode::kOff}});
   } else if (name == "policy") {
     options->policy = one_of<Policy>(name, value.cast<std::string>(),
                                      {{"shares", Policy::kShares}, {"lru", Policy::kLru}, {"lfu", Policy::kLfu}});
@@ -281,18 +280,10 @@ void bind_session(py::module_& m) {
       .def_property_readonly("tokens", [](const PySession& s) { return s.get().tokens(); })
       .def("eval", &PySession::eval, py::arg("tokens"), py::arg("all_logits") = false)
       .def("routing", &PySession::routing)
-      .def(
-          "rewind", [](PySession& s, int n) { s.without_gil([n](les::Session& x) { return x.rewind(n); }); },
-          py::arg("n"))
+      .def("rewind", [](PySession& s, int n) { s.without_gil([n](les::Session& x) { return x.rewind(n); }); }, py::arg("n"))
       .def("cancel", [](PySession& s) { s.get().cancel(); })
-      .def(
-          "save",
-          [](PySession& s, const std::string& path) { s.without_gil([&](les::Session& x) { return x.save(path); }); },
-          py::arg("path"))
-      .def(
-          "load",
-          [](PySession& s, const std::string& path) { s.without_gil([&](les::Session& x) { return x.load(path); }); },
-          py::arg("path"))
+      .def("save", [](PySession& s, const std::string& path) { s.without_gil([&](les::Session& x) { return x.save(path); }); }, py::arg("path"))
+      .def("load", [](PySession& s, const std::string& path) { s.without_gil([&](les::Session& x) { return x.load(path); }); }, py::arg("path"))
       .def("close", &PySession::close);
 }
 
@@ -317,8 +308,8 @@ void bind_engine(py::module_& m) {
   py::class_<PyEngine>(m, "Engine")
       .def(py::init<const std::string&, const py::dict&, const py::object&>(), py::arg("path"),
            py::arg("options") = py::dict(), py::arg("progress") = py::none())
-      .def_property_readonly(
-          "tokenizer", [](const PyEngine& e) { return std::const_pointer_cast<les::Tokenizer>(e.get().tokenizer()); })
+      .def_property_readonly("tokenizer",
+                             [](const PyEngine& e) { return std::const_pointer_cast<les::Tokenizer>(e.get().tokenizer()); })
       .def_property_readonly("plan", [](const PyEngine& e) { return plan_dict(e.get().plan(), e.get().context()); })
       .def_property_readonly("architecture", [](const PyEngine& e) { return e.get().config().arch; })
       .def_property_readonly("n_vocab", [](const PyEngine& e) { return e.get().config().n_vocab; })

@@ -16,13 +16,16 @@ import numpy.typing as npt
 from les import _core
 from les._core import Tokenizer
 from les.chat_template import CHATML, ChatTemplate, Message
+from les.draft import Drafter, NgramDrafter, WidthChooser
 from les.errors import InvalidArgumentError
-from les.generate import GenerationResult, StopRules, TextStream, Turns, count_shared
+from les.generate import GenerationResult, Speculation, StopRules, TextStream, Turns, count_shared
 from les.sampler import SamplingParams
 from les.sizes import parse_size
 
 Prompt = str | Sequence[Message] | Sequence[int]
 Progress = Callable[[int, int], None]
+
+MAX_DRAFT = 23  # with its anchor as long as what a recurrent layer can take back
 
 
 class Session:
@@ -159,6 +162,7 @@ class Model:
         self._sessions: weakref.WeakSet[Session] = weakref.WeakSet()
         self._session: Session | None = None
         self._template: ChatTemplate | None = None
+        self._choosers: dict[tuple[str, int], WidthChooser] = {}
         self._is_closed = False
         self.tokenizer: Tokenizer = core.tokenizer
 
@@ -332,6 +336,9 @@ class Model:
         thinking: bool | None = ...,
         template_variables: Mapping[str, Any] | None = ...,
         session: Session | None = ...,
+        draft: str | Path | Drafter | None = ...,
+        draft_max: int = ...,
+        draft_fixed: bool = ...,
     ) -> GenerationResult: ...
     @overload
     def generate(
@@ -359,6 +366,9 @@ class Model:
         thinking: bool | None = ...,
         template_variables: Mapping[str, Any] | None = ...,
         session: Session | None = ...,
+        draft: str | Path | Drafter | None = ...,
+        draft_max: int = ...,
+        draft_fixed: bool = ...,
     ) -> TextStream: ...
 
     def generate(
@@ -386,6 +396,9 @@ class Model:
         thinking: bool | None = None,
         template_variables: Mapping[str, Any] | None = None,
         session: Session | None = None,
+        draft: str | Path | Drafter | None = None,
+        draft_max: int = 8,
+        draft_fixed: bool = False,
     ) -> GenerationResult | TextStream:
         """Continues a prompt: text (a user message where the model has a chat template, unless raw), a list of messages
         ({"role", "content"}), or token ids. system, template, tools and thinking are apply_chat_template's.
@@ -394,6 +407,8 @@ class Model:
         likeliest token always. seed: same seed and settings, same text. logprobs: how many alternatives to report.
         Without a session of its own the model's is used, so that a chat's next turn computes only what is new.
         stream=True gives an iterator of Chunk; its .result is what stream=False returns.
+        draft: "ngram" or a Drafter guesses up to draft_max tokens, which the model verifies in one
+        pass; how many is chosen by measured cost, or always draft_max with draft_fixed. The text is distributed as without.
         """
         params = SamplingParams(
             temperature,
@@ -421,6 +436,9 @@ class Model:
             thinking=thinking,
             template_variables=template_variables,
         )
+        if isinstance(draft_max, bool) or not isinstance(draft_max, int) or not 0 <= draft_max <= MAX_DRAFT:
+            raise InvalidArgumentError(f"draft_max is {draft_max!r}; expected 0 to {MAX_DRAFT}")
+        speculation = self._speculation(draft, draft_max, draft_fixed) if draft is not None else None
         text = TextStream(
             session or self.default_session(),
             self.tokenizer,
@@ -430,8 +448,25 @@ class Model:
             context=self.context,
             stats=self.stats,
             logprobs=logprobs,
+            speculation=speculation,
         )
         return text if stream else text.result
+
+    def _speculation(self, draft: str | Path | Drafter, draft_max: int, is_fixed: bool) -> Speculation:
+        drafter = self._drafter(draft)
+        width = min(draft_max, drafter.block)
+        if is_fixed:
+            return Speculation(drafter, width, True)
+        with self._lock:  # what was learned about widths stays for the next text
+            chooser = self._choosers.setdefault((drafter.name, width), WidthChooser(width))
+        return Speculation(drafter, width, False, chooser)
+
+    def _drafter(self, draft: str | Path | Drafter) -> Drafter:
+        if isinstance(draft, str) and draft == "ngram":
+            return NgramDrafter()
+        if isinstance(draft, Drafter):
+            return draft
+        raise InvalidArgumentError(f'draft is {draft!r}; expected "ngram" or a Drafter')
 
 
 def _options(memory: str | int | None, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ person or a network is a user of the second.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -16,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from les._core import Detokenizer, Tokenizer
+from les.draft import Drafter, DraftStats, WidthChooser, speculative_steps
 from les.errors import CancelledError, InvalidArgumentError, LesError
 from les.sampler import Sampler, SamplingParams, log_sum, top_log_probabilities
 
@@ -96,6 +98,16 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Speculation:
+    """Who drafts, and how much. chooser keeps what was learned about widths from one text to the next."""
+
+    drafter: Drafter
+    draft_max: int = 8
+    is_fixed: bool = False
+    chooser: WidthChooser | None = None
+
+
+@dataclass(frozen=True)
 class StopRules:
     """When a text ends."""
 
@@ -172,6 +184,7 @@ class GenerationResult:
     timings: Timings
     stats: StreamingStats
     logprobs: list[TokenLogprob] | None = None
+    draft: DraftStats | None = None  # what speculation did, where a drafter was given
 
     @property
     def prompt_tokens(self) -> int:
@@ -186,16 +199,47 @@ class GenerationResult:
 
 
 def generate_steps(
-    session: TokenSession, prompt: Sequence[int], params: SamplingParams, *, logprobs: int | None = None
+    session: TokenSession,
+    prompt: Sequence[int],
+    params: SamplingParams,
+    *,
+    logprobs: int | None = None,
+    speculation: Speculation | None = None,
+    context: int = 0,
+    draft_stats: DraftStats | None = None,
 ) -> Iterator[Step]:
     """Tokens without end. The prompt is brought into the session (what is there already is not computed again), then
-    each yielded token is fed when the next one is asked for. logprobs: how many alternatives to report."""
+    each yielded token is fed when the next one is asked for. logprobs: how many alternatives to report. With a drafter,
+    tokens may be fed early, within context."""
+    if speculation is None:
+        steps = _plain_steps(session, prompt, params)
+    else:
+        s = speculation
+        steps = speculative_steps(
+            session,
+            prompt,
+            params,
+            s.drafter,
+            draft_max=s.draft_max,
+            context=context,
+            is_fixed=s.is_fixed,
+            stats=draft_stats,
+            chooser=s.chooser,
+        )
+    with contextlib.closing(steps):  # type: ignore[type-var]
+        for token, logits in steps:
+            yield Step(token, _logprob(logits, token, logprobs) if logprobs is not None else None)
+
+
+def _plain_steps(
+    session: TokenSession, prompt: Sequence[int], params: SamplingParams
+) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
     sampler = Sampler(params)
     history = list(prompt)
     logits = session.sync(prompt)[-1]
     while True:
         token = sampler.choose(logits, history)
-        yield Step(token, _logprob(logits, token, logprobs) if logprobs is not None else None)
+        yield token, logits
         history.append(token)
         logits = session.eval([token])[-1]
 
@@ -262,6 +306,7 @@ class TextStream:
         context: int,
         stats: Callable[[], dict[str, Any]],
         logprobs: int | None = None,
+        speculation: Speculation | None = None,
     ) -> None:
         if not prompt:
             raise InvalidArgumentError("the prompt is empty and the model has no BOS token to begin with")
@@ -273,6 +318,7 @@ class TextStream:
         self._tokenizer, self._rules = tokenizer, rules
         self._prompt, self._context, self._stats = list(prompt), context, stats
         self._session, self._params, self._n_logprobs = session, params, logprobs
+        self._speculation, self._draft_stats = speculation, DraftStats() if speculation else None
         self._tokens: list[int] = []
         self._text: list[str] = []
         self._logprobs: list[TokenLogprob] = []
@@ -337,26 +383,36 @@ class TextStream:
             first_s[0] = first_s[1] = time.perf_counter() - started
             self._finish_reason = "length"
             return
-        for step in generate_steps(self._session, self._prompt, self._params, logprobs=self._n_logprobs):
-            if first_s[0] == 0:
-                first_s[0] = time.perf_counter() - started
-            first_s[1] = time.perf_counter() - started
-            token = step.token
-            if tokenizer.is_eog(token) or token in rules.stop_tokens:
-                self._finish_reason, self._stop_reason = "stop", token
-                break
-            self._tokens.append(token)
-            if step.logprob:
-                self._logprobs.append(step.logprob)
-            text = stops.add(detokenizer.add(token))
-            self._text.append(text)
-            yield Chunk(text, token, step.logprob)
-            if stops.found is not None:
-                self._finish_reason, self._stop_reason = "stop", stops.found
-                return
-            if len(self._tokens) >= limit:
-                self._finish_reason = "length"
-                break
+        steps = generate_steps(
+            self._session,
+            self._prompt,
+            self._params,
+            logprobs=self._n_logprobs,
+            context=self._context,
+            speculation=self._speculation,
+            draft_stats=self._draft_stats,
+        )
+        with contextlib.closing(steps):  # type: ignore[type-var]
+            for step in steps:
+                if first_s[0] == 0:
+                    first_s[0] = time.perf_counter() - started
+                first_s[1] = time.perf_counter() - started
+                token = step.token
+                if tokenizer.is_eog(token) or token in rules.stop_tokens:
+                    self._finish_reason, self._stop_reason = "stop", token
+                    break
+                self._tokens.append(token)
+                if step.logprob:
+                    self._logprobs.append(step.logprob)
+                text = stops.add(detokenizer.add(token))
+                self._text.append(text)
+                yield Chunk(text, token, step.logprob)
+                if stops.found is not None:
+                    self._finish_reason, self._stop_reason = "stop", stops.found
+                    return
+                if len(self._tokens) >= limit:
+                    self._finish_reason = "length"
+                    break
         rest = stops.add(detokenizer.finish()) + ("" if stops.found else stops.finish())
         if stops.found is not None:
             self._finish_reason, self._stop_reason = "stop", stops.found
@@ -399,4 +455,5 @@ class TextStream:
             timings,
             stats,
             self._logprobs if self._n_logprobs is not None else None,
+            self._draft_stats,
         )

@@ -152,18 +152,31 @@ class Sampler:
 
     def choose(self, logits: Logits, history: Sequence[int] = ()) -> int:
         """The next token for logits [n_vocab], after the tokens in history."""
+        logits = self._checked(logits, history)
+        if self.params.is_greedy:
+            return int(np.argmax(logits))
+        ids, probabilities = candidates(logits, self.params)
+        return int(
+            ids[np.searchsorted(np.cumsum(probabilities), self.rng.random(), side="right").clip(max=len(ids) - 1)]
+        )
+
+    def distribution(
+        self, logits: Logits, history: Sequence[int] = ()
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+        """The tokens that choose may give and their probabilities, after the tokens in history."""
+        logits = self._checked(logits, history)
+        if self.params.is_greedy:
+            return np.array([np.argmax(logits)], np.int64), np.ones(1)
+        return candidates(logits, self.params)
+
+    def _checked(self, logits: Logits, history: Sequence[int]) -> Logits:
         logits = adjusted_logits(logits, self.params, history)
         best = int(np.argmax(logits))  # a NaN counts as the largest
         if not np.isfinite(logits[best]):
             if np.isneginf(logits[best]):
                 raise InvalidArgumentError("logit_bias forbids every token")
             raise InternalError(f"the model's score of token {best} is {logits[best]}; a finite number was expected")
-        if self.params.is_greedy:
-            return best
-        ids, probabilities = candidates(logits, self.params)
-        return int(
-            ids[np.searchsorted(np.cumsum(probabilities), self.rng.random(), side="right").clip(max=len(ids) - 1)]
-        )
+        return logits
 
 
 def log_sum(logits: Logits) -> float:

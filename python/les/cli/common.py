@@ -65,6 +65,10 @@ def add_sampling_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--frequency-penalty", type=float, default=0.0, metavar="X")
     group.add_argument("--seed", type=int, default=None, metavar="N", help="same seed, same text")
     group.add_argument(
+        "--draft", default=None, metavar="DRAFTER", help="speculative decoding: ngram; changes speed only"
+    )
+    group.add_argument("--draft-max", type=int, default=8, metavar="N", help="most tokens drafted at a time")
+    group.add_argument(
         "--stop", action="append", default=[], metavar="TEXT", help="end the reply before this text (repeatable)"
     )
 
@@ -76,6 +80,8 @@ def sampling_settings(args: argparse.Namespace) -> dict[str, Any]:
     """Keyword arguments of Model.generate."""
     settings: dict[str, Any] = {name: getattr(args, name) for name in SAMPLING}
     settings["stop"] = list(args.stop)
+    if args.draft is not None:
+        settings["draft"], settings["draft_max"] = args.draft, args.draft_max
     if args.max_tokens is not None:
         settings["max_tokens"] = args.max_tokens
     return settings
@@ -161,12 +167,19 @@ def stats_line(result: les.GenerationResult) -> str:
         f"waited {s.stall_s:.2f} s",
         f"peak {format_size(s.peak_bytes)}",
     ]
+    if result.draft is not None:
+        d = result.draft
+        widths = ", ".join(f"{k}x{n}" for k, n in sorted(d.widths.items()))
+        parts.append(
+            f"drafts: {d.n_accepted} of {d.n_drafted} accepted, {d.tokens_per_round:.2f} tokens/round (widths {widths})"
+        )
     return " | ".join(parts)
 
 
 def result_json(result: les.GenerationResult) -> dict[str, Any]:
     """A generation as plain values."""
     t, s = result.timings, result.stats
+    draft = {"draft": result.draft.as_dict()} if result.draft is not None else {}
     return {
         "text": result.text,
         "tokens": result.tokens,
@@ -191,4 +204,5 @@ def result_json(result: les.GenerationResult) -> dict[str, Any]:
             "wasted_bytes": s.wasted_bytes,
             "peak_bytes": s.peak_bytes,
         },
+        **draft,
     }
