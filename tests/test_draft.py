@@ -11,7 +11,7 @@ import pytest
 from conftest import shared_or_skip
 
 import les
-from les.draft import Draft, NgramDrafter, WidthChooser, accept, speculative_steps
+from les.draft import Draft, ModelDrafter, NgramDrafter, WidthChooser, accept, speculative_steps
 from les.generate import generate_steps
 from les.sampler import Sampler, SamplingParams
 
@@ -229,3 +229,46 @@ def test_bad_drafts_and_settings_are_typed_errors(packed: Path) -> None:
                     draft_max=4,
                     draft_fixed=True,
                 )
+
+
+def test_a_small_model_drafts_with_its_own_draws() -> None:
+    prompt = prompt_of("qwen3moe")
+    with load("qwen3moe") as model, load("qwen3moe") as small, load("qwen35moe") as other:
+        drafter = ModelDrafter(small)
+        plain = model.generate(prompt, temperature=0.0, max_tokens=40).tokens
+        result = model.generate(prompt, temperature=0.0, max_tokens=40, draft=drafter, draft_max=4, draft_fixed=True)
+        assert result.tokens == plain
+        assert result.draft is not None and result.draft.acceptance == 1.0
+        # The same distribution for draft and target: nothing drawn is ever rejected.
+        drawn = model.generate(
+            prompt,
+            temperature=1.0,
+            seed=4,
+            repeat_penalty=1.2,
+            max_tokens=40,
+            draft=drafter,
+            draft_max=4,
+            draft_fixed=True,
+        )
+        assert drawn.draft is not None and drawn.draft.acceptance == 1.0
+        drafter.close()
+        if other.n_vocab != model.n_vocab or other.tokenizer.id_to_token(300) != model.tokenizer.id_to_token(300):
+            with pytest.raises(les.InvalidArgumentError, match="no drafter"):
+                model.generate(prompt, draft=ModelDrafter(other), max_tokens=2)
+
+
+def test_two_sessions_may_draft_in_turn() -> None:
+    a, b = prompt_of("qwen35moe"), prompt_of("qwen35moe")[::-1]
+    with load("qwen35moe") as model:
+        settings: dict[str, Any] = {"temperature": 0.0, "max_tokens": 30}
+        plain = [model.generate(p, session=model.session(), **settings).tokens for p in (a, b)]
+        streams = [
+            model.generate(
+                p, session=model.session(), stream=True, draft="ngram", draft_max=5, draft_fixed=True, **settings
+            )
+            for p in (a, b)
+        ]
+        for _ in range(30):
+            for stream in streams:
+                next(stream, None)
+        assert [stream.result.tokens for stream in streams] == plain

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/drafter.h"
 #include "engine/model_needs.h"
 #include "engine/session.h"
 #include "engine/vocab.h"
@@ -28,10 +29,12 @@ Status check_options(const EngineOptions& options) {
 }
 
 // Without a budget: all that the model needs, within what the machine has to spare beside held_bytes of our own.
-MemoryPlan plan_within(const MemoryNeeds& needs, std::optional<uint64_t> budget_bytes, int chunk, uint64_t held_bytes = 0) {
+MemoryPlan plan_within(const MemoryNeeds& needs, std::optional<uint64_t> budget_bytes, int chunk,
+                       uint64_t held_bytes = 0) {
   MemoryPlan plan = plan_memory(needs, budget_bytes, chunk);
   if (budget_bytes.has_value()) return plan;
-  const auto affordable = static_cast<uint64_t>(static_cast<double>(available_memory_bytes() + held_bytes) * kFreeShare);
+  const auto affordable =
+      static_cast<uint64_t>(static_cast<double>(available_memory_bytes() + held_bytes) * kFreeShare);
   if (plan.full_bytes <= affordable) return plan;
   return plan_memory(needs, std::max(affordable, plan.floor_bytes), chunk);
 }
@@ -153,7 +156,8 @@ MemoryNeeds Engine::needs_for(int n_sessions) const {
 
 Result<std::unique_ptr<Session>> Engine::make_session() {
   const std::lock_guard lock(mutex_);
-  if (n_sessions_ > 0) LES_RETURN_IF_ERROR(apply_plan(plan_memory(needs_for(n_sessions_ + 1), plan_.budget_bytes, plan_.chunk)));
+  if (n_sessions_ > 0)
+    LES_RETURN_IF_ERROR(apply_plan(plan_memory(needs_for(n_sessions_ + 1), plan_.budget_bytes, plan_.chunk)));
   auto session = std::make_unique<Session>(shared_from_this());
   LES_RETURN_IF_ERROR(session->state_.allocate(state_spec_, options_.kv_type, context_));
   session->is_counted_ = true;

@@ -5,6 +5,7 @@
 // 2. A failed call leaves the engine usable.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -22,6 +23,7 @@
 namespace les {
 
 class Session;
+struct Drafter;
 
 // Totals since load or reset.
 struct EngineCounters {
@@ -46,6 +48,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   // Memory for another timeline comes out of the expert cache; kBudget when that would fall below its floor.
   Result<std::unique_ptr<Session>> make_session();
+  // A draft model for this model; the same path gives the same one. kBudget when there is no room for it.
+  Result<std::shared_ptr<const Drafter>> open_drafter(const std::string& path);
   // Changes the budget while sessions keep their state.
   Status set_memory(std::optional<uint64_t> memory_bytes);
 
@@ -95,6 +99,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::unique_ptr<MoeRunner> moe_;
   Exec exec_;
   EngineCounters counters_;
+  std::map<std::string, std::shared_ptr<Drafter>> drafters_;
 };
 
 Result<std::shared_ptr<Engine>> open_engine(const std::string& path, const EngineOptions& options,

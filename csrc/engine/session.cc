@@ -48,11 +48,21 @@ Status Session::run_chunk(std::span<const int32_t> tokens, int n_logits, float* 
   step.embed = &engine.embed_;
   step.logits = logits;
   step.is_cancelled = &is_cancelled_;
+  ScratchScope scope(engine.scratch_);
+  if (drafter_ != nullptr) {
+    step.tap_layers = drafter_->model.target_layers;
+    step.taps = engine.scratch_.alloc<float>(tokens.size() * step.tap_layers.size() *
+                                             static_cast<size_t>(engine.config().d_model));
+  }
   const int64_t start_ns = now_ns();
   engine.scheduler_->set_cancel_flag(&is_cancelled_);
   const Status status = engine.graph_->forward(step);
   engine.scheduler_->set_cancel_flag(nullptr);
   LES_RETURN_IF_ERROR(status);
+  if (drafter_ != nullptr) {
+    observe_taps(drafter_->model, engine.exec_, draft_state_, step.taps, step.n, step.position);
+    if (step.position <= drafter_rows_) drafter_rows_ = std::max(drafter_rows_, step.position + step.n);
+  }
   state_.commit(step.n);
   const int64_t took_ns = now_ns() - start_ns;
   EngineCounters& counters = engine.counters_;
@@ -100,12 +110,14 @@ Status Session::eval(std::span<const int32_t> tokens, int n_logits, float* logit
   tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
   routing_.clear();
   routing_tokens_ = static_cast<int>(tokens.size());
-  for (const std::vector<int>& layer : engine.moe_->recorded()) routing_.insert(routing_.end(), layer.begin(), layer.end());
+  for (const std::vector<int>& layer : engine.moe_->recorded())
+    routing_.insert(routing_.end(), layer.begin(), layer.end());
   return Status::ok();
 }
 
 // The state goes to position n, or to one before it from which the next eval catches up.
 void Session::go_back(int n) {
+  drafter_rows_ = std::min(drafter_rows_, n);
   n = std::min(n, state_.position());
   std::erase_if(checkpoints_, [n](const Checkpoint& c) { return c.position > n; });
   if (state_.can_rewind(n)) {
@@ -125,9 +137,53 @@ Status Session::rewind(int n) {
   }
   const std::lock_guard lock(engine_->mutex_);
   if (n == position()) return Status::ok();
+  drafter_rows_ = std::min(drafter_rows_, n);
   if (n < state_.position()) go_back(n);
   tokens_.resize(static_cast<size_t>(n));
   return Status::ok();
+}
+
+Status Session::attach_drafter(std::shared_ptr<const Drafter> drafter) {
+  const std::lock_guard lock(engine_->mutex_);
+  if (drafter == drafter_) return Status::ok();
+  State state;
+  if (drafter != nullptr) {
+    const DraftModel& model = drafter->model;
+    LES_RETURN_IF_ERROR(
+        state.allocate(model.state_spec(), engine_->options_.kv_type, engine_->context() + model.block_size));
+  }
+  draft_state_ = std::move(state);
+  drafter_ = std::move(drafter);
+  drafter_rows_ = 0;
+  return Status::ok();
+}
+
+Status Session::draft(int anchor, int n_tokens, bool wants_trace, DraftResult* result) {
+  const std::lock_guard lock(engine_->mutex_);
+  if (drafter_ == nullptr) return make_error(Code::kInvalidArgument, "the session has no drafter");
+  const DraftModel& model = drafter_->model;
+  if (n_tokens < 1 || n_tokens > model.max_tokens()) {
+    return make_error(Code::kInvalidArgument, "%d tokens asked of the drafter; expected 1 to %d", n_tokens,
+                      model.max_tokens());
+  }
+  if (anchor < 0 || anchor >= model.n_vocab) {
+    return make_error(Code::kInvalidArgument, "token %d is out of range; expected 0 to %d", anchor, model.n_vocab - 1);
+  }
+  if (drafter_rows_ != position()) {
+    return make_error(Code::kInvalidArgument, "the drafter has seen %d of %d tokens", drafter_rows_, position());
+  }
+  DraftRequest request;
+  request.anchor = anchor;
+  request.position = position();
+  request.n_tokens = n_tokens;
+  request.embed = drafter_->own_embed ? &drafter_->own_embed : &engine_->embed_;
+  request.head = &engine_->graph_->head();
+  request.wants_trace = wants_trace;
+  try {
+    return draft_block(model, engine_->exec_, draft_state_, request, result);
+  } catch (const std::bad_alloc&) {
+    return make_error(Code::kOutOfMemory, "an allocation failed while drafting");
+  }
 }
 
 void Session::keep_checkpoint() {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/drafter.h"
 #include "engine/engine.h"
 #include "model/state.h"
 
@@ -34,6 +35,13 @@ class Session {
   // Keeps the first n tokens. What a recurrent layer cannot take back is computed again at the next eval.
   Status rewind(int n);
 
+  // Lets a drafter see what the model computes from here on. Tokens that it did not see must be computed again: rewind
+  // to drafter_rows(). Null: none.
+  Status attach_drafter(std::shared_ptr<const Drafter> drafter);
+  int drafter_rows() const { return drafter_rows_; }   // tokens, from the first on, that the drafter has seen
+  // Guesses what follows all tokens and then the anchor, which the session does not hold yet.
+  Status draft(int anchor, int n_tokens, bool wants_trace, DraftResult* result);
+
   // Stops a running eval, which then fails with kCancelled.
   void cancel();
 
@@ -59,6 +67,9 @@ class Session {
   State state_;
   std::vector<int32_t> tokens_;          // all of them; the state may be behind after a rewind
   std::vector<Checkpoint> checkpoints_;  // ascending positions
+  std::shared_ptr<const Drafter> drafter_;
+  State draft_state_;
+  int drafter_rows_ = 0;
   std::vector<int32_t> routing_;
   int routing_tokens_ = 0;
   std::atomic<bool> is_cancelled_{false};

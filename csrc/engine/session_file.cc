@@ -1,5 +1,6 @@
 // Saved sessions: tokens and state of one timeline, for the same model and settings.
-//   "LESS" | u32 version | u64 fingerprint | u32 position | i32 tokens[position] | state pieces | u64 XXH3-64 of all before
+//   "LESS" | u32 version | u64 fingerprint | u32 position | i32 tokens[position] | state pieces | u64 XXH3-64 of all
+//   before
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -73,7 +74,8 @@ Status Session::save(const std::string& path) {
     }
     return Status::ok();
   };
-  Header header{{}, kVersion, fingerprint(), static_cast<uint32_t>(position()), static_cast<uint32_t>(state_.kv_type())};
+  Header header{
+      {}, kVersion, fingerprint(), static_cast<uint32_t>(position()), static_cast<uint32_t>(state_.kv_type())};
   std::memcpy(header.magic, kMagic, sizeof(kMagic));
   Status status = write(&header, sizeof(header));
   if (status.is_ok()) status = write(tokens_.data(), tokens_.size() * sizeof(int32_t));
@@ -143,6 +145,7 @@ Status Session::load(const std::string& path) {
   if (stored != expected) return make_error(Code::kCorrupt, "%s: checksum does not match", path.c_str());
 
   checkpoints_.clear();
+  drafter_rows_ = 0;
   tokens_.clear();
   state_.reset();
   state_.set_position(static_cast<int>(header.position));

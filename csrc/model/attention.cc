@@ -114,27 +114,28 @@ Projections project(Step& step, const AttentionSpec& spec, const AttentionWeight
   return p;
 }
 
-void store_step(Step& step, int layer, const AttentionSpec& spec, const float* k, const float* v) {
+}  // namespace
+
+void store_keys_and_values(Step& step, int layer, const AttentionSpec& spec, const float* k, const float* v) {
   const KvLayer& kv = step.state->kv(layer);
   const KvType type = step.state->kv_type();
-  step.exec->pool->parallel_for(static_cast<int64_t>(step.n) * spec.n_kv_heads, 16, [&](int64_t begin, int64_t end, int) {
-    for (int64_t i = begin; i < end; ++i) {
-      const auto position = static_cast<size_t>(step.position + i / spec.n_kv_heads);
-      const auto head = static_cast<size_t>(i % spec.n_kv_heads);
-      step.exec->kernels->store_kv(k + i * spec.dim_k, spec.dim_k, type,
-                                   kv.k + head * kv.k_head_bytes + position * kv.k_row_bytes);
-      step.exec->kernels->store_kv(v + i * spec.dim_v, spec.dim_v, type,
-                                   kv.v + head * kv.v_head_bytes + position * kv.v_row_bytes);
-    }
-  });
+  step.exec->pool->parallel_for(
+      static_cast<int64_t>(step.n) * spec.n_kv_heads, 16, [&](int64_t begin, int64_t end, int) {
+        for (int64_t i = begin; i < end; ++i) {
+          const auto position = static_cast<size_t>(step.position + i / spec.n_kv_heads);
+          const auto head = static_cast<size_t>(i % spec.n_kv_heads);
+          step.exec->kernels->store_kv(k + i * spec.dim_k, spec.dim_k, type,
+                                       kv.k + head * kv.k_head_bytes + position * kv.k_row_bytes);
+          step.exec->kernels->store_kv(v + i * spec.dim_v, spec.dim_v, type,
+                                       kv.v + head * kv.v_head_bytes + position * kv.v_row_bytes);
+        }
+      });
 }
-
-}  // namespace
 
 void cached_attention(Step& step, int layer, const AttentionSpec& spec, const float* sinks, const float* q,
                       const float* k, const float* v, float* out) {
   Exec& exec = *step.exec;
-  store_step(step, layer, spec, k, v);
+  store_keys_and_values(step, layer, spec, k, v);
   const KvLayer& kv = step.state->kv(layer);
   const KvType type = step.state->kv_type();
   const int group = spec.n_heads / spec.n_kv_heads;
@@ -142,33 +143,35 @@ void cached_attention(Step& step, int layer, const AttentionSpec& spec, const fl
   const size_t scores_row = static_cast<size_t>(group) * static_cast<size_t>(last);
   ScratchScope scope(*exec.scratch);
   auto* scores = exec.scratch->alloc<float>(scores_row * static_cast<size_t>(exec.pool->n_threads()));
-  exec.pool->parallel_for(static_cast<int64_t>(step.n) * spec.n_kv_heads, 1, [&](int64_t begin, int64_t end, int thread) {
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t token = i / spec.n_kv_heads;
-      const auto head = static_cast<size_t>(i % spec.n_kv_heads);
-      const int64_t first_head = token * spec.n_heads + static_cast<int64_t>(head) * group;
-      AttentionArgs args{};
-      args.q = q + first_head * spec.dim_k;
-      args.q_stride = static_cast<size_t>(spec.dim_k);
-      args.n_heads = group;
-      args.dim_k = spec.dim_k;
-      args.dim_v = spec.dim_v;
-      args.k = kv.k + head * kv.k_head_bytes;
-      args.v = kv.v + head * kv.v_head_bytes;
-      args.k_stride_bytes = kv.k_row_bytes;
-      args.v_stride_bytes = kv.v_row_bytes;
-      args.k_type = args.v_type = type;
-      args.end = step.position + static_cast<int>(token) + 1;
-      args.begin = spec.window > 0 ? std::max(0, args.end - spec.window) : 0;
-      args.scale = spec.scale > 0 ? spec.scale : 1.0f / std::sqrt(static_cast<float>(spec.dim_k));
-      args.softcap = spec.softcap;
-      args.sinks = sinks == nullptr ? nullptr : sinks + head * static_cast<size_t>(group);
-      args.scores = scores + scores_row * static_cast<size_t>(thread);
-      args.out = out + first_head * spec.dim_v;
-      args.out_stride = static_cast<size_t>(spec.dim_v);
-      exec.kernels->attention(args);
-    }
-  });
+  exec.pool->parallel_for(
+      static_cast<int64_t>(step.n) * spec.n_kv_heads, 1, [&](int64_t begin, int64_t end, int thread) {
+        for (int64_t i = begin; i < end; ++i) {
+          const int64_t token = i / spec.n_kv_heads;
+          const auto head = static_cast<size_t>(i % spec.n_kv_heads);
+          const int64_t first_head = token * spec.n_heads + static_cast<int64_t>(head) * group;
+          AttentionArgs args{};
+          args.q = q + first_head * spec.dim_k;
+          args.q_stride = static_cast<size_t>(spec.dim_k);
+          args.n_heads = group;
+          args.dim_k = spec.dim_k;
+          args.dim_v = spec.dim_v;
+          args.k = kv.k + head * kv.k_head_bytes;
+          args.v = kv.v + head * kv.v_head_bytes;
+          args.k_stride_bytes = kv.k_row_bytes;
+          args.v_stride_bytes = kv.v_row_bytes;
+          args.k_type = args.v_type = type;
+          const int own_end = step.position + static_cast<int>(token) + 1;
+          args.end = spec.is_causal ? own_end : last;
+          args.begin = spec.window > 0 ? std::max(0, own_end - spec.window) : 0;
+          args.scale = spec.scale > 0 ? spec.scale : 1.0f / std::sqrt(static_cast<float>(spec.dim_k));
+          args.softcap = spec.softcap;
+          args.sinks = sinks == nullptr ? nullptr : sinks + head * static_cast<size_t>(group);
+          args.scores = scores + scores_row * static_cast<size_t>(thread);
+          args.out = out + first_head * spec.dim_v;
+          args.out_stride = static_cast<size_t>(spec.dim_v);
+          exec.kernels->attention(args);
+        }
+      });
 }
 
 void attention(Step& step, int layer, const AttentionSpec& spec, const AttentionWeights& w, const float* x, float* y) {

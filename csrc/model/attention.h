@@ -22,6 +22,7 @@ struct AttentionSpec {
   bool is_gated = false;         // attn_q holds [query | gate] per head; out *= sigmoid(gate)
   bool v_is_k = false;           // no value projection: values are the unturned keys
   bool norm_v = false;           // values are RMS-normalised without a weight
+  bool is_causal = true;         // false: all tokens of a step see each other
   int window = 0;                // positions visible, the own one included; 0: all
   float softcap = 0;
   const Rope* rope = nullptr;    // null: no position encoding in this layer
@@ -44,6 +45,9 @@ void attention(Step& step, int layer, const AttentionSpec& spec, const Attention
 // k [n, n_kv_heads, dim_k], v [n, n_kv_heads, dim_v], all final; out [n, n_heads, dim_v].
 void cached_attention(Step& step, int layer, const AttentionSpec& spec, const float* sinks, const float* q,
                       const float* k, const float* v, float* out);
+
+// The step's keys and values into the layer's cache, and nothing else.
+void store_keys_and_values(Step& step, int layer, const AttentionSpec& spec, const float* k, const float* v);
 
 // Turns every head of x [n, n_heads, dim] by its token's position; the first `offset` values of a head stay.
 void rope_heads(Step& step, const Rope& rope, int n_heads, int dim, int offset, float* x);

@@ -31,6 +31,8 @@ struct Step {
   int n_logits = 1;               // logits of the last n_logits tokens are wanted
   const EmbedFn* embed = nullptr;
   float* logits = nullptr;        // [n_logits, n_vocab]
+  std::span<const int> tap_layers;  // whose inputs are wanted; the number of layers: the last one's output
+  float* taps = nullptr;            // [n, tap_layers.size(), d_model]
   const std::atomic<bool>* is_cancelled = nullptr;  // looked at between layers
 };
 
@@ -55,6 +57,8 @@ class ModelGraph {
 
   // The head's matrix when it is the token embedding as well, else null.
   const Matrix* resident_embedding() const { return is_tied_ ? &output_ : nullptr; }
+
+  const Matrix& head() const { return output_; }
 
   // Runs the step: embedding, layers, head.
   Status forward(Step& step);

@@ -41,7 +41,8 @@ T one_of(const std::string& option, const std::string& value, std::initializer_l
     if (value == name) return result;
     names += (names.empty() ? "" : ", ") + std::string(name);
   }
-  throw_status(make_error(Code::kInvalidArgument, "%s is '%s'; known: %s", option.c_str(), value.c_str(), names.c_str()));
+  throw_status(
+      make_error(Code::kInvalidArgument, "%s is '%s'; known: %s", option.c_str(), value.c_str(), names.c_str()));
   return {};
 }
 
@@ -73,9 +74,9 @@ void set_option(les::EngineOptions* options, const std::string& name, const py::
   } else if (name == "verify") {
     options->verify = value.cast<bool>();
   } else if (name == "prefetch") {
-    options->prefetch = one_of<PrefetchMode>(
-        name, value.cast<std::string>(),
-        {{"auto", PrefetchMode::kAuto}, {"on", PrefetchMode::kOn}, {"off", PrefetchMode::kOff}});
+    options->prefetch =
+        one_of<PrefetchMode>(name, value.cast<std::string>(),
+                             {{"auto", PrefetchMode::kAuto}, {"on", PrefetchMode::kOn}, {"off", PrefetchMode::kOff}});
   } else if (name == "policy") {
     options->policy = one_of<Policy>(name, value.cast<std::string>(),
                                      {{"shares", Policy::kShares}, {"lru", Policy::kLru}, {"lfu", Policy::kLfu}});
@@ -223,6 +224,10 @@ class PyEngine {
   std::shared_ptr<les::Engine> engine_;
 };
 
+struct PyDrafter {
+  std::shared_ptr<const les::Drafter> drafter;
+};
+
 class PySession {
  public:
   explicit PySession(std::unique_ptr<les::Session> session) : session_(std::move(session)) {}
@@ -250,6 +255,23 @@ class PySession {
     return logits;
   }
 
+  py::dict draft(int anchor, int n_tokens, bool trace) {
+    les::DraftResult result;
+    without_gil([&](les::Session& s) { return s.draft(anchor, n_tokens, trace, &result); });
+    py::dict d;
+    d["tokens"] = result.tokens;
+    d["confidences"] = result.confidences.empty() ? py::object(py::none()) : py::cast(result.confidences);
+    if (trace) {
+      const auto copy = [](const std::vector<float>& x) {
+        return py::array_t<float>(static_cast<py::ssize_t>(x.size()), x.data());
+      };
+      d["hidden"] = copy(result.hidden);
+      d["base_logits"] = copy(result.base_logits);
+      d["logits"] = copy(result.logits);
+    }
+    return d;
+  }
+
   py::array_t<int32_t> routing() const {
     const les::Session& session = get();
     const auto n = static_cast<py::ssize_t>(session.routing_tokens());
@@ -275,15 +297,35 @@ class PySession {
 };
 
 void bind_session(py::module_& m) {
+  py::class_<PyDrafter>(m, "Drafter")
+      .def_property_readonly("block", [](const PyDrafter& d) { return d.drafter->model.max_tokens(); })
+      .def_property_readonly("target_layers", [](const PyDrafter& d) { return d.drafter->model.target_layers; })
+      .def_property_readonly("size_bytes", [](const PyDrafter& d) { return d.drafter->trunk_bytes; });
   py::class_<PySession>(m, "Session")
       .def_property_readonly("position", [](const PySession& s) { return s.get().position(); })
       .def_property_readonly("tokens", [](const PySession& s) { return s.get().tokens(); })
       .def("eval", &PySession::eval, py::arg("tokens"), py::arg("all_logits") = false)
       .def("routing", &PySession::routing)
-      .def("rewind", [](PySession& s, int n) { s.without_gil([n](les::Session& x) { return x.rewind(n); }); }, py::arg("n"))
+      .def(
+          "rewind", [](PySession& s, int n) { s.without_gil([n](les::Session& x) { return x.rewind(n); }); },
+          py::arg("n"))
+      .def(
+          "attach_drafter",
+          [](PySession& s, const PyDrafter& d) {
+            s.without_gil([&d](les::Session& x) { return x.attach_drafter(d.drafter); });
+          },
+          py::arg("drafter"))
+      .def_property_readonly("drafter_rows", [](const PySession& s) { return s.get().drafter_rows(); })
+      .def("draft", &PySession::draft, py::arg("anchor"), py::arg("n_tokens"), py::arg("trace") = false)
       .def("cancel", [](PySession& s) { s.get().cancel(); })
-      .def("save", [](PySession& s, const std::string& path) { s.without_gil([&](les::Session& x) { return x.save(path); }); }, py::arg("path"))
-      .def("load", [](PySession& s, const std::string& path) { s.without_gil([&](les::Session& x) { return x.load(path); }); }, py::arg("path"))
+      .def(
+          "save",
+          [](PySession& s, const std::string& path) { s.without_gil([&](les::Session& x) { return x.save(path); }); },
+          py::arg("path"))
+      .def(
+          "load",
+          [](PySession& s, const std::string& path) { s.without_gil([&](les::Session& x) { return x.load(path); }); },
+          py::arg("path"))
       .def("close", &PySession::close);
 }
 
@@ -308,8 +350,8 @@ void bind_engine(py::module_& m) {
   py::class_<PyEngine>(m, "Engine")
       .def(py::init<const std::string&, const py::dict&, const py::object&>(), py::arg("path"),
            py::arg("options") = py::dict(), py::arg("progress") = py::none())
-      .def_property_readonly("tokenizer",
-                             [](const PyEngine& e) { return std::const_pointer_cast<les::Tokenizer>(e.get().tokenizer()); })
+      .def_property_readonly(
+          "tokenizer", [](const PyEngine& e) { return std::const_pointer_cast<les::Tokenizer>(e.get().tokenizer()); })
       .def_property_readonly("plan", [](const PyEngine& e) { return plan_dict(e.get().plan(), e.get().context()); })
       .def_property_readonly("architecture", [](const PyEngine& e) { return e.get().config().arch; })
       .def_property_readonly("n_vocab", [](const PyEngine& e) { return e.get().config().n_vocab; })
@@ -329,6 +371,17 @@ void bind_engine(py::module_& m) {
              }();
              return std::make_unique<PySession>(value_or_throw(std::move(made)));
            })
+      .def(
+          "open_drafter",
+          [](PyEngine& e, const std::string& path) {
+            les::Engine& engine = e.get();
+            auto opened = [&] {
+              const py::gil_scoped_release no_gil;
+              return engine.open_drafter(path);
+            }();
+            return PyDrafter{value_or_throw(std::move(opened))};
+          },
+          py::arg("path"))
       .def("stats",
            [](PyEngine& e) {
              les::Engine& engine = e.get();

@@ -143,6 +143,7 @@ class Engine:
     metadata: dict[str, Any]
     threads: int
     def session(self) -> Session: ...
+    def open_drafter(self, path: str) -> Drafter: ...
     def stats(self) -> dict[str, Any]:
         """Totals since load or reset_stats: n_tokens, n_steps, prefill_tokens, decode_tokens, prefill_ns, decode_ns,
         hit, miss, late, evicted, predicted (of chosen: experts that were guessed before they were chosen), chosen,
@@ -154,6 +155,13 @@ class Engine:
     def set_memory(self, memory_bytes: int | None) -> None: ...
     def close(self) -> None:
         """Frees everything; later calls raise. Safe to call twice."""
+
+class Drafter:
+    """A draft model (architecture dflash) in an engine's memory."""
+
+    block: int  # most tokens at a time
+    target_layers: list[int]
+    size_bytes: int
 
 class Session:
     """One timeline of tokens. Sessions of one engine take turns; calls release the GIL."""
@@ -168,6 +176,12 @@ class Session:
 
     def rewind(self, n: int) -> None:
         """Keep the first n tokens."""
+
+    def attach_drafter(self, drafter: Drafter) -> None: ...
+    drafter_rows: int  # tokens, from the first on, that the attached drafter has seen
+    def draft(self, anchor: int, n_tokens: int, trace: bool = False) -> dict[str, Any]:
+        """tokens and confidences (or None) after all tokens and the anchor; with trace also hidden, base_logits and
+        logits of every slot, flat."""
 
     def cancel(self) -> None:
         """From another thread: makes a running eval stop with CancelledError, also one that waits for a read. The

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from les import _core
 from les._core import Tokenizer
 from les.chat_template import CHATML, ChatTemplate, Message
-from les.draft import Drafter, NgramDrafter, WidthChooser
+from les.draft import Drafter, DsparkDrafter, ModelDrafter, NgramDrafter, WidthChooser
 from les.errors import InvalidArgumentError
 from les.generate import GenerationResult, Speculation, StopRules, TextStream, Turns, count_shared
 from les.sampler import SamplingParams
@@ -111,6 +111,17 @@ class Session:
         """Experts chosen in the last eval: [MoE layers, n, experts used], highest score first."""
         with self._lock:
             return self._core.routing()
+
+    def attach_drafter(self, drafter: _core.Drafter) -> None:
+        """Lets a draft model see what is computed; takes back the tokens that it has not seen."""
+        with self._lock:
+            self._core.attach_drafter(drafter)
+            self._core.rewind(self._core.drafter_rows)
+
+    def draft(self, anchor: int, n: int) -> dict[str, Any]:
+        """n tokens that the attached draft model guesses after all tokens and anchor, and their confidences or None."""
+        with self._lock:
+            return self._core.draft(anchor, n)
 
     def rewind(self, n: int) -> None:
         """Keeps the first n tokens."""
@@ -407,7 +418,7 @@ class Model:
         likeliest token always. seed: same seed and settings, same text. logprobs: how many alternatives to report.
         Without a session of its own the model's is used, so that a chat's next turn computes only what is new.
         stream=True gives an iterator of Chunk; its .result is what stream=False returns.
-        draft: "ngram" or a Drafter guesses up to draft_max tokens, which the model verifies in one
+        draft: "ngram", a DSpark head's GGUF file or a Drafter guesses up to draft_max tokens, which the model verifies in one
         pass; how many is chosen by measured cost, or always draft_max with draft_fixed. The text is distributed as without.
         """
         params = SamplingParams(
@@ -464,9 +475,16 @@ class Model:
     def _drafter(self, draft: str | Path | Drafter) -> Drafter:
         if isinstance(draft, str) and draft == "ngram":
             return NgramDrafter()
+        if isinstance(draft, ModelDrafter):
+            draft.check_target(self)
         if isinstance(draft, Drafter):
             return draft
-        raise InvalidArgumentError(f'draft is {draft!r}; expected "ngram" or a Drafter')
+        if isinstance(draft, (str, Path)) and Path(draft).exists():
+            path = str(Path(draft).resolve())
+            return DsparkDrafter(self._core.open_drafter(path), path)
+        raise InvalidArgumentError(
+            f'draft is {str(draft)!r}; expected "ngram", the file of a draft model, or a Drafter'
+        )
 
 
 def _options(memory: str | int | None, settings: Mapping[str, Any]) -> dict[str, Any]:

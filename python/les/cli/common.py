@@ -65,7 +65,10 @@ def add_sampling_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--frequency-penalty", type=float, default=0.0, metavar="X")
     group.add_argument("--seed", type=int, default=None, metavar="N", help="same seed, same text")
     group.add_argument(
-        "--draft", default=None, metavar="DRAFTER", help="speculative decoding: ngram; changes speed only"
+        "--draft",
+        default=None,
+        metavar="DRAFTER",
+        help="speculative decoding: ngram, or a DSpark GGUF file; changes speed only",
     )
     group.add_argument("--draft-max", type=int, default=8, metavar="N", help="most tokens drafted at a time")
     group.add_argument(
