@@ -12,7 +12,7 @@ from les.sampler import SamplingParams
 
 
 class DsparkDrafter:
-    """A head opened in the target's engine. Its guesses are its likeliest tokens, with confidences if it has that head."""
+    """A head opened in the target's engine. It guesses its likeliest tokens, with confidences if it can."""
 
     def __init__(self, core: _core.Drafter, name: str) -> None:
         self._core, self.name, self.block = core, name, core.block

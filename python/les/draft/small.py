@@ -29,7 +29,8 @@ class ModelDrafter:
         own, other = self.model.tokenizer, target.tokenizer
         if self.model.n_vocab != target.n_vocab or own.n_vocab != other.n_vocab:
             raise InvalidArgumentError(
-                f"{self.model.path} has {self.model.n_vocab} tokens and {target.path} {target.n_vocab}: no drafter for it"
+                f"{self.model.path} has {self.model.n_vocab} tokens and {target.path} {target.n_vocab}: "
+                "no drafter for it"
             )
         for token in range(own.n_vocab):
             if own.id_to_token(token) != other.id_to_token(token):
@@ -39,7 +40,7 @@ class ModelDrafter:
                 )
 
     def begin(self, session: Any, params: SamplingParams) -> None:
-        """Its own choices must not repeat the target's random numbers: then draft and verdict would not be independent."""
+        """Draws with random numbers other than the target's: draft and verdict have to be independent."""
         seed = None if params.seed is None else params.seed ^ 0x5DEECE66D
         settings = {name: getattr(params, name) for name in params.__dataclass_fields__ if name != "seed"}
         self._sampler = Sampler(SamplingParams(**settings, seed=seed))

@@ -45,8 +45,8 @@ def speculative_steps(
 ) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
     """Tokens without end, each with the logits [n_vocab] it was chosen from, like plain decoding.
 
-    The text and the session's tokens after each yield are those of plain decoding, but that tokens of the text may be in
-    the session early; closing the iterator takes those back. chooser: kept from an earlier text, with what it learned.
+    The text and the session's tokens after each yield are those of plain decoding, but that tokens may be in the
+    session early; closing the iterator takes those back. chooser: kept from an earlier text, with what it learned.
     """
     stats = stats if stats is not None else DraftStats()
     stats.drafter = drafter.name
