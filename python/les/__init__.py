@@ -11,7 +11,7 @@ except ImportError as error:
     raise
 
 from les._core import Tokenizer
-from les.engine import Model, Session, generate, load, plan
+from les.engine import Model, generate, load, plan
 from les.errors import (
     BudgetError,
     CancelledError,
@@ -27,6 +27,7 @@ from les.errors import (
 )
 from les.generate import Chunk, GenerationResult, StreamingStats, TextStream, Timings, TokenLogprob
 from les.sampler import SamplingParams
+from les.session import Session
 
 __all__ = [
     "BudgetError",
