@@ -94,7 +94,7 @@ Result<ModelParts> examine_model(const std::string& path, const EngineOptions& o
   }
   MemoryNeeds& needs = parts.needs;
   needs.process_bytes = kProcessBytes;
-  needs.trunk_bytes = parts.binder->trunk_bytes();
+  needs.trunk_bytes = parts.binder->trunk_bytes() + parts.binder->derived_bytes();
   needs.tokenizer_bytes = vocabulary_bytes(*parts.gguf);
   needs.kv_bytes = kv_cache_bytes(parts.state_spec, options.kv_type, parts.context);
   uint64_t recurrent_floats = 0;
