@@ -103,6 +103,12 @@ def test_undivided_latent_weights_give_the_golden_logits(name: str, tmp_path: Pa
     np.testing.assert_array_equal(session.routing(), golden["experts_b"])
 
 
+def test_a_cache_type_that_does_not_fit_the_rows_is_refused() -> None:
+    """Rows of deepseek2-v3 hold 48 values: one and a half blocks of Q8_0."""
+    with pytest.raises(UnsupportedError, match="q8_0 needs multiples of 32"):
+        open_engine("deepseek2-v3", kv_type="q8_0")
+
+
 @pytest.mark.parametrize("name", STREAMED)
 def test_every_budget_thread_count_and_prediction_gives_the_same_bits(name: str) -> None:
     golden = np.load(shared_or_skip("goldens", name, "golden.npz"))

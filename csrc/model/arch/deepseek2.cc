@@ -64,6 +64,10 @@ class DeepSeek2 final : public Decoder {
                         "rank %d: not possible", file.path().c_str(), spec_.n_heads, dim_q, spec_.n_rot, spec_.dim_v,
                         spec_.kv_rank);
     }
+    if (spec_.kv_rank % 16 != 0) {  // values are the front of a cached row, which kernels read in whole vectors
+      return make_error(Code::kUnsupported, "%s: attention.kv_lora_rank is %d; expected a multiple of 16",
+                        file.path().c_str(), spec_.kv_rank);
+    }
     for (int i = 0; i < config_.n_layers; ++i) {
       if (config_.n_heads[static_cast<size_t>(i)] != spec_.n_heads) {
         return make_error(Code::kUnsupported, "%s: layer %d has %d heads; expected %d as in layer 0", file.path().c_str(),
