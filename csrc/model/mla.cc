@@ -37,7 +37,8 @@ Status bind_mla(WeightBinder& binder, int layer, int d_model, const MlaSpec& spe
     LES_RETURN_IF_ERROR(binder.matrix(name("attn_kv_b.weight"), spec.kv_rank, n_kv, &w->kv_b));
     binder.reserve(transposed_bytes(spec));
   } else {
-    LES_RETURN_IF_ERROR(binder.matrices(name("attn_k_b.weight"), spec.dim_nope, spec.kv_rank, spec.n_heads, &w->k_b_all));
+    LES_RETURN_IF_ERROR(
+        binder.matrices(name("attn_k_b.weight"), spec.dim_nope, spec.kv_rank, spec.n_heads, &w->k_b_all));
     LES_RETURN_IF_ERROR(binder.matrices(name("attn_v_b.weight"), spec.kv_rank, spec.dim_v, spec.n_heads, &w->v_b_all));
   }
   return binder.matrix(name("attn_output.weight"), spec.n_heads * spec.dim_v, d_model, &w->out);
@@ -146,7 +147,8 @@ void store_rows(Step& step, int layer, const MlaSpec& spec, const MlaWeights& w,
   for (int t = 0; t < step.n; ++t) {
     float* one = rows + static_cast<int64_t>(t) * row;
     exec.kernels->rms_norm(one, w.kv_a_norm.data, spec.kv_rank, spec.eps, one);
-    exec.kernels->store_kv(one, row, step.state->kv_type(), kv.k + static_cast<size_t>(step.position + t) * kv.k_row_bytes);
+    exec.kernels->store_kv(one, row, step.state->kv_type(),
+                           kv.k + static_cast<size_t>(step.position + t) * kv.k_row_bytes);
   }
 }
 
@@ -156,7 +158,8 @@ void attend(Step& step, int layer, const MlaSpec& spec, const float* q, float* l
   ScratchScope scope(*exec.scratch);
   const KvLayer& kv = step.state->kv(layer);
   const int n_groups = (spec.n_heads + kHeadGroup - 1) / kHeadGroup;
-  const size_t scores_row = static_cast<size_t>(std::min(kHeadGroup, spec.n_heads)) * static_cast<size_t>(step.position + step.n);
+  const size_t scores_row =
+      static_cast<size_t>(std::min(kHeadGroup, spec.n_heads)) * static_cast<size_t>(step.position + step.n);
   auto* scores = exec.scratch->alloc<float>(scores_row * static_cast<size_t>(exec.pool->n_threads()));
   exec.pool->parallel_for(static_cast<int64_t>(step.n) * n_groups, 1, [&](int64_t begin, int64_t end, int thread) {
     for (int64_t i = begin; i < end; ++i) {

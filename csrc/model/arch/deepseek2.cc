@@ -60,9 +60,10 @@ class DeepSeek2 final : public Decoder {
     LES_ASSIGN_OR_RETURN(spec_.dim_v, keys.integer_or("attention.value_length_mla", config_.dim_v));
     spec_.dim_nope = dim_q - spec_.n_rot;
     if (spec_.n_heads < 1 || spec_.kv_rank < 1 || spec_.dim_v < 1 || spec_.n_rot < 2 || spec_.dim_nope < 1) {
-      return make_error(Code::kCorrupt, "%s: latent attention with %d heads of %d keys, %d of them turned, %d values and "
-                        "rank %d: not possible", file.path().c_str(), spec_.n_heads, dim_q, spec_.n_rot, spec_.dim_v,
-                        spec_.kv_rank);
+      return make_error(Code::kCorrupt,
+                        "%s: latent attention with %d heads of %d keys, %d of them turned, %d values and "
+                        "rank %d: not possible",
+                        file.path().c_str(), spec_.n_heads, dim_q, spec_.n_rot, spec_.dim_v, spec_.kv_rank);
     }
     if (spec_.kv_rank % 16 != 0) {  // values are the front of a cached row, which kernels read in whole vectors
       return make_error(Code::kUnsupported, "%s: attention.kv_lora_rank is %d; expected a multiple of 16",
@@ -70,8 +71,8 @@ class DeepSeek2 final : public Decoder {
     }
     for (int i = 0; i < config_.n_layers; ++i) {
       if (config_.n_heads[static_cast<size_t>(i)] != spec_.n_heads) {
-        return make_error(Code::kUnsupported, "%s: layer %d has %d heads; expected %d as in layer 0", file.path().c_str(),
-                          i, config_.n_heads[static_cast<size_t>(i)], spec_.n_heads);
+        return make_error(Code::kUnsupported, "%s: layer %d has %d heads; expected %d as in layer 0",
+                          file.path().c_str(), i, config_.n_heads[static_cast<size_t>(i)], spec_.n_heads);
       }
     }
     const RopeScaling& scaling = config_.rope_scaling;
