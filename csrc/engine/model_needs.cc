@@ -47,6 +47,18 @@ Status check_experts(const ModelGraph& graph, const ExpertStore& store, const st
   return Status::ok();
 }
 
+// The kernels read Q8_0 rows as whole blocks.
+Status check_kv_type(const StateSpec& spec, KvType type, const std::string& path) {
+  if (type != KvType::kQ8_0) return Status::ok();
+  for (size_t l = 0; l < spec.size(); ++l) {
+    if (spec[l].n_kv_heads == 0 || (spec[l].dim_k % kActBlock == 0 && spec[l].dim_v % kActBlock == 0)) continue;
+    return make_error(Code::kUnsupported,
+                      "%s: layer %zu caches keys of %d and values of %d; q8_0 needs multiples of %d", path.c_str(), l,
+                      spec[l].dim_k, spec[l].dim_v, static_cast<int>(kActBlock));
+  }
+  return Status::ok();
+}
+
 uint64_t vocabulary_bytes(const GgufFile& file) {
   // Peak while a tokenizer is made from its file, by VmHWM: 251 bytes a token (152k of qwen2), 367 (262k of gemma4).
   const GgufValue* tokens = file.find("tokenizer.ggml.tokens");
@@ -92,9 +104,10 @@ Result<ModelParts> examine_model(const std::string& path, const EngineOptions& o
       parts.expert_layers[static_cast<size_t>(l)] = parts.store->layer(static_cast<uint32_t>(l));
     }
   }
+  LES_RETURN_IF_ERROR(check_kv_type(parts.state_spec, options.kv_type, parts.gguf->path()));
   MemoryNeeds& needs = parts.needs;
   needs.process_bytes = kProcessBytes;
-  needs.trunk_bytes = parts.binder->trunk_bytes();
+  needs.trunk_bytes = parts.binder->trunk_bytes() + parts.binder->derived_bytes();
   needs.tokenizer_bytes = vocabulary_bytes(*parts.gguf);
   needs.kv_bytes = kv_cache_bytes(parts.state_spec, options.kv_type, parts.context);
   uint64_t recurrent_floats = 0;

@@ -48,14 +48,19 @@ Result<BoundTensor*> WeightBinder::bind(const std::string& name, bool to_float) 
 }
 
 Status WeightBinder::matrix(const std::string& name, int n_in, int n_out, Matrix* view) {
+  return matrices(name, n_in, n_out, 1, view);
+}
+
+Status WeightBinder::matrices(const std::string& name, int n_in, int n_out, int n_matrices, Matrix* view) {
   LES_ASSIGN_OR_RETURN(BoundTensor * bound, bind(name, false));
-  const std::vector<uint64_t> expected = {static_cast<uint64_t>(n_in), static_cast<uint64_t>(n_out)};
+  std::vector<uint64_t> expected = {static_cast<uint64_t>(n_in), static_cast<uint64_t>(n_out)};
+  if (n_matrices > 1) expected.push_back(static_cast<uint64_t>(n_matrices));
   if (!same_shape(bound->info->shape, expected)) {
     return make_error(Code::kCorrupt, "%s: tensor %s has shape %s; expected %s", file_.path().c_str(), name.c_str(),
                       shape_text(bound->info->shape).c_str(), shape_text(expected).c_str());
   }
   LES_ASSIGN_OR_RETURN(const uint64_t bytes, row_bytes(bound->info->type, static_cast<uint64_t>(n_in)));
-  *view = Matrix{bound->info->type, nullptr, n_in, n_out, bytes};
+  *view = Matrix{bound->info->type, nullptr, n_in, n_out * n_matrices, bytes};
   bound->raw_targets.push_back(&view->data);
   return Status::ok();
 }

@@ -47,6 +47,8 @@ class WeightBinder {
 
   // The view must stay where it is until the engine has loaded the trunk.
   Status matrix(const std::string& name, int n_in, int n_out, Matrix* view);
+  // n_matrices of them in one tensor [n_in, n_out, n_matrices]; the view has all their rows below one another.
+  Status matrices(const std::string& name, int n_in, int n_out, int n_matrices, Matrix* view);
   // Any shape with n values in all.
   Status vector(const std::string& name, int n, Vector* view);
   // Absent: leaves the view empty.
@@ -54,11 +56,15 @@ class WeightBinder {
 
   const std::vector<BoundTensor>& tensors() const { return tensors_; }
   uint64_t trunk_bytes() const;
+  // Memory for tables that the family makes from loaded weights; planned with the trunk, not part of its buffer.
+  void reserve(uint64_t size_bytes) { derived_bytes_ += size_bytes; }
+  uint64_t derived_bytes() const { return derived_bytes_; }
 
  private:
   Result<BoundTensor*> bind(const std::string& name, bool to_float);
   const GgufFile& file_;
   std::vector<BoundTensor> tensors_;
+  uint64_t derived_bytes_ = 0;
   std::unordered_map<std::string, size_t> idx_;
 };
 

@@ -17,6 +17,7 @@ struct Entry {
 constexpr std::array kFamilies = {
     Entry{"bailingmoe2", make_bailingmoe2},
     Entry{"deepseek", make_deepseek},
+    Entry{"deepseek2", make_deepseek2},
     Entry{"ernie4_5-moe", make_ernie4_5_moe},
     Entry{"glm4moe", make_glm4moe},
     Entry{"gpt-oss", make_gpt_oss},
