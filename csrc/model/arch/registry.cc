@@ -22,6 +22,7 @@ constexpr std::array kFamilies = {
     Entry{"gpt-oss", make_gpt_oss},
     Entry{"granitemoe", make_granitemoe},
     Entry{"hunyuan-moe", make_hunyuan_moe},
+    Entry{"lfm2moe", make_lfm2moe},
     Entry{"llama", make_llama},
     Entry{"minimax-m2", make_minimax_m2},
     Entry{"olmoe", make_olmoe},

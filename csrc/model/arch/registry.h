@@ -16,6 +16,7 @@ std::unique_ptr<ModelGraph> make_glm4moe(const ModelConfig& config);
 std::unique_ptr<ModelGraph> make_gpt_oss(const ModelConfig& config);
 std::unique_ptr<ModelGraph> make_granitemoe(const ModelConfig& config);
 std::unique_ptr<ModelGraph> make_hunyuan_moe(const ModelConfig& config);
+std::unique_ptr<ModelGraph> make_lfm2moe(const ModelConfig& config);
 std::unique_ptr<ModelGraph> make_llama(const ModelConfig& config);
 std::unique_ptr<ModelGraph> make_minimax_m2(const ModelConfig& config);
 std::unique_ptr<ModelGraph> make_olmoe(const ModelConfig& config);
