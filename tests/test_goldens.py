@@ -18,8 +18,6 @@ NOT_YET = {
     "deepseek2-v2lite",
     "deepseek2-v3",
     "gemma4",
-    "granitehybrid",
-    "nemotron_h_moe",
 }
 STREAMED = [
     "llama-mixtral",
@@ -29,6 +27,8 @@ STREAMED = [
     "gpt-oss",
     "smallthinker",
     "lfm2moe",
+    "granitehybrid",
+    "nemotron_h_moe",
 ]
 
 
@@ -133,7 +133,7 @@ def test_every_width_gives_the_same_bits_and_rewinding_equals_a_fresh_run(name: 
     np.testing.assert_array_equal(session.eval(tokens[3:20])[-1], expected[19])
 
 
-@pytest.mark.parametrize("name", ["qwen3moe", "qwen35moe", "lfm2moe"])
+@pytest.mark.parametrize("name", ["qwen3moe", "qwen35moe", "lfm2moe", "granitehybrid", "nemotron_h_moe"])
 def test_save_and_load_continue_bit_for_bit(name: str, tmp_path: Path) -> None:
     engine = open_engine(name)
     tokens = np.load(shared_or_skip("goldens", name, "golden.npz"))["prompt_b"].tolist()
@@ -168,6 +168,9 @@ def test_a_damaged_saved_session_changes_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "key", "value", "message"),
     [
+        ("granitehybrid", "ssm.group_count", 3, "4 heads and 3 groups"),
+        ("nemotron_h_moe", "ssm.time_step_rank", 7, "7 heads"),
+        ("nemotron_h_moe", "ssm.state_size", 0, "state 0"),
         ("lfm2moe", "shortconv.l_cache", 1, "expected 2 to 7"),
         ("lfm2moe", "shortconv.l_cache", 4, "expected 256"),
     ],
