@@ -14,9 +14,10 @@ from les import BudgetError, CorruptFileError, UnsupportedError, _core
 
 FOLDERS = sorted(p.parent.name for p in SHARED.glob("goldens/*/model.gguf")) or ["qwen3moe"]
 # Families that are not built yet; the test fails when one of them starts to load, so that the list stays true.
-NOT_YET = {"gemma4", "granitehybrid", "lfm2moe", "nemotron_h_moe"}
+NOT_YET = {"gemma4"}
 DEEPSEEK2 = ["deepseek2-glm47flash", "deepseek2-v2lite", "deepseek2-v3"]
-STREAMED = [*DEEPSEEK2, "llama-mixtral", "qwen3moe", "deepseek", "qwen35moe", "gpt-oss", "smallthinker"]
+MIXED = ["lfm2moe", "granitehybrid", "nemotron_h_moe"]
+STREAMED = [*DEEPSEEK2, *MIXED, "llama-mixtral", "qwen3moe", "deepseek", "qwen35moe", "gpt-oss", "smallthinker"]
 
 
 def open_engine(name: str, **options: Any) -> _core.Engine:
@@ -161,7 +162,7 @@ def test_every_width_gives_the_same_bits_and_rewinding_equals_a_fresh_run(name: 
     np.testing.assert_array_equal(session.eval(tokens[3:20])[-1], expected[19])
 
 
-@pytest.mark.parametrize("name", ["qwen3moe", "qwen35moe", *DEEPSEEK2])
+@pytest.mark.parametrize("name", ["qwen3moe", "qwen35moe", *MIXED, *DEEPSEEK2])
 def test_save_and_load_continue_bit_for_bit(name: str, tmp_path: Path) -> None:
     engine = open_engine(name)
     tokens = np.load(shared_or_skip("goldens", name, "golden.npz"))["prompt_b"].tolist()
@@ -191,6 +192,28 @@ def test_a_damaged_saved_session_changes_nothing(tmp_path: Path) -> None:
         assert session.position == 43
         np.testing.assert_array_equal(session.eval([10]), expected)
         session.rewind(43)
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value", "message"),
+    [
+        ("granitehybrid", "ssm.group_count", 3, "4 heads and 3 groups"),
+        ("nemotron_h_moe", "ssm.time_step_rank", 7, "7 heads"),
+        ("nemotron_h_moe", "ssm.state_size", 0, "state 0"),
+        ("lfm2moe", "shortconv.l_cache", 1, "expected 2 to 7"),
+        ("lfm2moe", "shortconv.l_cache", 4, "expected 256"),
+    ],
+)
+def test_a_mixer_layout_that_cannot_be_is_refused(
+    name: str, key: str, value: int, message: str, tmp_path: Path
+) -> None:
+    data = bytearray(shared_or_skip("goldens", name, "model.gguf").read_bytes())
+    full = f"{name}.{key}".encode()
+    at = data.index(full) + len(full) + 4  # behind the value's type
+    data[at : at + 4] = value.to_bytes(4, "little")
+    (tmp_path / "model.gguf").write_bytes(data)
+    with pytest.raises(CorruptFileError, match=message):
+        _core.plan_memory(str(tmp_path / "model.gguf"), {})
 
 
 def test_memory_is_shared_out_again_as_sessions_come_and_go() -> None:

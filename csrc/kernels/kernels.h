@@ -79,6 +79,9 @@ struct KernelTable {
   // S *= decay; d = beta * (v - S k); S += d k^T; out = S q.
   void (*delta_rule)(float* s, const float* q, const float* k, const float* v, float decay, float beta, int n_k,
                      int n_v, float* out);
+  // The same without correction: S *= decay; S += factor v k^T; out = S q.
+  void (*decay_rule)(float* s, const float* q, const float* k, const float* v, float decay, float factor, int n_k,
+                     int n_v, float* out);
 };
 
 // The table in use: the best the processor and LES_FORCE_ISA allow. Null with an unknown or unusable forced name.

@@ -180,7 +180,12 @@ Status test_elementwise(const KernelTable& table, TestRandom& random) {
                             want.data());
   table.delta_rule(state.data(), a.data(), b.data(), a.data() + 50, 0.9f, 0.4f, kKey, kValue, got.data());
   LES_RETURN_IF_ERROR(compare(table, "delta_rule", " output", got, want));
-  return compare(table, "delta_rule", " state", state, state_want);
+  LES_RETURN_IF_ERROR(compare(table, "delta_rule", " state", state, state_want));
+  kScalarKernels.decay_rule(state_want.data(), a.data(), b.data(), a.data() + 50, 0.9f, 0.4f, kKey, kValue,
+                            want.data());
+  table.decay_rule(state.data(), a.data(), b.data(), a.data() + 50, 0.9f, 0.4f, kKey, kValue, got.data());
+  LES_RETURN_IF_ERROR(compare(table, "decay_rule", " output", got, want));
+  return compare(table, "decay_rule", " state", state, state_want);
 }
 
 }  // namespace

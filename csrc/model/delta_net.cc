@@ -41,8 +41,6 @@ void l2_normalise(const KernelTable& kernels, const float* x, int n, float eps, 
   for (int i = 0; i < n; ++i) y[i] = x[i] * factor;
 }
 
-float softplus(float x) { return x > 20 ? x : std::log1p(std::exp(x)); }
-
 // Fills the log rows [n, n_log] from the projections.
 void make_rows(Exec& exec, const DeltaNetSpec& spec, const DeltaNetWeights& w, const Activations& x, float* rows) {
   ScratchScope scope(*exec.scratch);

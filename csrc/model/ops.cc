@@ -94,4 +94,6 @@ void glu(Exec& exec, Act act, const float* gate, const float* up, int64_t count,
 
 float sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
 
+float softplus(float x) { return x > 20 ? x : std::log1p(std::exp(x)); }
+
 }  // namespace les

@@ -27,5 +27,6 @@ void scale(Exec& exec, float a, int64_t count, float* y);
 void glu(Exec& exec, Act act, const float* gate, const float* up, int64_t count, float* y);
 
 float sigmoid(float x);
+float softplus(float x);
 
 }  // namespace les
