@@ -18,6 +18,7 @@ constexpr std::array kFamilies = {
     Entry{"bailingmoe2", make_bailingmoe2},
     Entry{"deepseek", make_deepseek},
     Entry{"ernie4_5-moe", make_ernie4_5_moe},
+    Entry{"gemma4", make_gemma4},
     Entry{"glm4moe", make_glm4moe},
     Entry{"gpt-oss", make_gpt_oss},
     Entry{"granitemoe", make_granitemoe},
