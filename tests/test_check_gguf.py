@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -90,6 +91,17 @@ def test_an_extra_tensor_of_a_known_family_is_named(tool: ModuleType, tmp_path: 
 def test_packed_files_are_checked_too(tool: ModuleType, packed: Path) -> None:
     findings = tool.check(str(packed))
     assert all(f.state != "UNKNOWN" for f in findings), findings
+
+
+def test_the_page_of_models_lists_every_family_and_what_is_missing(tool: ModuleType) -> None:
+    page = (ROOT / "docs" / "models.md").read_text("utf-8")
+    rows = re.findall(r"^\| `([^`]+)` \|[^|]*\|([^|]*)\|", page, re.MULTILINE)
+    assert {arch for arch, _ in rows} == tool.families().keys()
+    arches = {_core.GgufFile(str(p)).metadata["general.architecture"] for p in SHARED.glob("goldens/*/model.gguf")}
+    if arches:
+        assert {arch for arch, state in rows if "golden" in state} == arches & tool.families().keys()
+    missing = re.search(r"^Not built: (.*?)\.", page, re.MULTILINE | re.DOTALL)
+    assert set(re.findall(r"`([^`]+)`", missing[1] if missing else "")) == arches - tool.families().keys()
 
 
 def test_exit_status_and_output(golden_gguf: Path, tmp_path: Path) -> None:
