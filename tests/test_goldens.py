@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from conftest import SHARED, shared_or_skip
+from gguf import GGUFReader, GGUFWriter
 from reference.gemma4 import Gemma4, gelu_by_half_table
 
 from les import BudgetError, CorruptFileError, UnsupportedError, _core
@@ -83,6 +85,27 @@ def test_gemma4_equals_exact_gelu_and_its_recorded_values_the_tabulated_one(prom
     expected = golden[f"logits_{prompt}"]
     bound = max(2e-4 * np.abs(expected).max(), 3 * golden[f"batch_vs_single_{prompt}"][0])
     assert np.abs(tabulated - expected).max() <= bound
+
+
+def test_gemma4_without_experts_equals_exact_gelu(tmp_path: Path) -> None:
+    source = GGUFReader(shared_or_skip("goldens", "gemma4", "model.gguf"))
+    writer = GGUFWriter(tmp_path / "m.gguf", "gemma4")
+    for name, kept in source.fields.items():
+        if not name.startswith("GGUF.") and name != "general.architecture" and ".expert_" not in name:
+            writer.add_key_value(name, kept.contents(), kept.types[0], kept.types[1] if len(kept.types) > 1 else None)
+    experts_only = re.compile(r"_exps|ffn_gate_inp|pre_ffw_norm_2|post_ffw_norm_[12]")
+    for tensor in source.tensors:
+        if not experts_only.search(tensor.name):
+            writer.add_tensor(tensor.name, tensor.data)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    tokens = list(range(60))
+    engine = _core.Engine(str(tmp_path / "m.gguf"), {"kv_type": "f32", "context": 160, "threads": 2})
+    assert engine.moe_layers == []
+    exact, _ = Gemma4(tmp_path / "m.gguf").logits(tokens)
+    assert np.abs(engine.session().eval(tokens, all_logits=True) - exact).max() <= 2e-5
 
 
 def test_gemma4_counts_its_cache_by_layer_and_runs_packed(tmp_path: Path) -> None:

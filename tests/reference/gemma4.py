@@ -50,7 +50,7 @@ class Gemma4:
         self.eps = float(self.keys["attention.layer_norm_rms_epsilon"])
 
     def logits(self, tokens: list[int]) -> tuple[Array, Array]:
-        """Logits [tokens, vocabulary] and the experts chosen [layers, tokens, used], best first."""
+        """Logits [tokens, vocabulary] and the experts chosen [layers, tokens, used], best first (dense: none)."""
         w = self.weights
         x = w["token_embd.weight"][tokens] * np.sqrt(w["token_embd.weight"].shape[1])
         chosen = []
@@ -61,14 +61,15 @@ class Gemma4:
             x = x + rms_norm(mixed, block["post_attention_norm"], self.eps)
             h = rms_norm(x, block["ffn_norm"], self.eps)
             dense = self._network(h, block["ffn_gate"], block["ffn_up"], block["ffn_down"])
-            routed, experts = self._experts(block, x)
-            chosen.append(experts)
-            both = rms_norm(dense, block["post_ffw_norm_1"], self.eps)
-            both += rms_norm(routed, block["post_ffw_norm_2"], self.eps)
-            x = (x + rms_norm(both, block["post_ffw_norm"], self.eps)) * block["layer_output_scale"]
+            if "ffn_gate_inp" in block:
+                routed, experts = self._experts(block, x)
+                chosen.append(experts)
+                dense = rms_norm(dense, block["post_ffw_norm_1"], self.eps)
+                dense += rms_norm(routed, block["post_ffw_norm_2"], self.eps)
+            x = (x + rms_norm(dense, block["post_ffw_norm"], self.eps)) * block["layer_output_scale"]
         cap = self.keys["final_logit_softcapping"]
         raw = rms_norm(x, w["output_norm.weight"], self.eps) @ w["token_embd.weight"].T
-        return cap * np.tanh(raw / cap), np.stack(chosen)
+        return cap * np.tanh(raw / cap), np.array(chosen)
 
     def _attention(self, layer: int, block: dict[str, Array], h: Array) -> Array:
         keys, n = self.keys, len(h)
