@@ -56,7 +56,20 @@ def run_json(command: list[str]) -> dict[str, Any]:
 def compare(args: argparse.Namespace) -> dict[str, Any]:
     """Medians of both programs, and the median of the ratios within each pair of runs."""
     sizes = ["--threads", str(args.threads), "--prompt-tokens", str(args.prompt_tokens), "--tokens", str(args.tokens)]
-    ours = [sys.executable, "-m", "les", "bench", "decode", args.model, "--json", "--repeat", "1", "--warm-up", "1", *sizes]
+    ours = [
+        sys.executable,
+        "-m",
+        "les",
+        "bench",
+        "decode",
+        args.model,
+        "--json",
+        "--repeat",
+        "1",
+        "--warm-up",
+        "1",
+        *sizes,
+    ]
     peer = [args.peer_python, __file__, args.model, "--child", *sizes]
     pairs = []
     for i in range(args.repeat):

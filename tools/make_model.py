@@ -92,6 +92,31 @@ PRESETS = {
             "rope.scaling.original_context_length": 4096,
         },
     ),
+    "gemma4-26b": Preset(
+        "gemma4",
+        30,
+        2816,
+        16,
+        8,
+        512,
+        128,
+        8,
+        704,
+        262144,
+        dense_ff=2112,
+        keys={
+            "attention.sliding_window": 1024,
+            "attention.key_length_swa": 256,
+            "attention.value_length_swa": 256,
+            "attention.shared_kv_layers": 0,
+            "embedding_length_per_layer_input": 0,
+            "final_logit_softcapping": 30.0,
+            "rope.freq_base": 1e6,
+            "rope.freq_base_swa": 1e4,
+            "rope.dimension_count": 512,
+            "rope.dimension_count_swa": 256,
+        },
+    ),
     "deepseek2-lite": Preset(
         "deepseek2",
         27,
@@ -223,7 +248,12 @@ def add_keys(w: Writer, p: Preset, layers: int) -> None:
     g.add_context_length(32768)
     g.add_embedding_length(p.d)
     g.add_head_count(p.heads)
-    g.add_head_count_kv(p.kv)
+    if p.arch == "gemma4":
+        has_window = [(i + 1) % 6 != 0 for i in range(layers)]
+        g.add_head_count_kv([p.kv if w else 2 for w in has_window])
+        g.add_array("gemma4.attention.sliding_window_pattern", has_window)
+    else:
+        g.add_head_count_kv(p.kv)
     if p.head_dim:
         g.add_key_length(p.head_dim)
         g.add_value_length(p.head_dim)
@@ -319,6 +349,32 @@ def add_ffn(w: Writer, p: Preset, b: str, i: int, out: float) -> None:
             w.values(f"{b}ffn_{name}_exps.bias", np.zeros((p.experts, n)))
 
 
+def add_gemma4(w: Writer, p: Preset, b: str, i: int, movement: float) -> None:
+    """One layer; norms behind its blocks say how far it moves the stream."""
+    has_window = (i + 1) % 6 != 0
+    dim, kv = (256, p.kv) if has_window else (p.head_dim, 2)
+    w.matrix(b + "attn_q.weight", p.d, p.heads * dim)
+    w.matrix(b + "attn_k.weight", p.d, kv * dim)
+    if has_window:
+        w.matrix(b + "attn_v.weight", p.d, kv * dim)
+    w.matrix(b + "attn_output.weight", p.heads * dim, p.d)
+    # The score is the plain product of normalised query and key: together they take the usual 1 / sqrt(dim).
+    for name in ("q", "k"):
+        w.values(f"{b}attn_{name}_norm.weight", np.full(dim, dim**-0.25))
+    for name in ("attn_norm", "ffn_norm", "pre_ffw_norm_2", "post_ffw_norm_1", "post_ffw_norm_2"):
+        w.ones(f"{b}{name}.weight", p.d)
+    for name in ("post_attention_norm", "post_ffw_norm"):
+        w.values(f"{b}{name}.weight", np.full(p.d, movement))
+    w.ones(b + "layer_output_scale.weight", 1)
+    for name, n_in, n_out in (("gate", p.d, p.dense_ff), ("up", p.d, p.dense_ff), ("down", p.dense_ff, p.d)):
+        w.matrix(f"{b}ffn_{name}.weight", n_in, n_out)
+    w.matrix(b + "ffn_gate_inp.weight", p.d, p.experts, kind="F32", gain=2.0)
+    w.values(b + "ffn_gate_inp.scale", np.full(p.d, p.d**0.5))  # the router divides by this
+    w.matrix(b + "ffn_gate_up_exps.weight", p.d, 2 * p.ff, stack=p.experts)
+    w.matrix(b + "ffn_down_exps.weight", p.ff, p.d, stack=p.experts)
+    w.ones(b + "ffn_down_exps.scale", p.experts)
+
+
 def build(p: Preset, path: Path, layers: int, kind: str, seed: int, similarity: float, movement: float) -> int:
     """Writes the model; returns its bytes."""
     w = Writer(path, p, kind, seed)
@@ -326,11 +382,19 @@ def build(p: Preset, path: Path, layers: int, kind: str, seed: int, similarity: 
     rng = np.random.default_rng(seed + 1)
     common = rng.normal(0, similarity**0.5, p.d)
     embedding = (common + rng.normal(0, (1 - similarity) ** 0.5, (p.vocab, p.d))).astype(np.float16)
+    is_tied = p.arch == "gemma4"
+    if is_tied:
+        embedding = (embedding / p.d**0.5).astype(np.float16)  # the model multiplies by this
+        w.values("rope_freqs.weight", np.where(np.arange(p.head_dim // 2) < p.head_dim // 8, 1, 1e30))
     w.jobs.append(("token_embd.weight", "F16", embedding.shape, lambda rows: embedding.view(np.uint8)))
     w.ones("output_norm.weight", p.d)
-    w.matrix("output.weight", p.d, p.vocab, gain=2.5)
+    if not is_tied:
+        w.matrix("output.weight", p.d, p.vocab, gain=2.5)
     for i in range(layers):
         b = f"blk.{i}."
+        if p.arch == "gemma4":
+            add_gemma4(w, p, b, i, movement)
+            continue
         w.ones(b + "attn_norm.weight", p.d)
         if p.arch == "qwen35moe" and (i + 1) % 4 != 0:
             add_delta_net(w, p, b, movement)

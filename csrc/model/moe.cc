@@ -24,6 +24,7 @@ Status bind_moe(WeightBinder& binder, const ModelConfig& config, int layer, Gati
   LES_RETURN_IF_ERROR(binder.optional_vector(name("exp_probs_b.bias"), n, &spec->selection_bias));
   LES_RETURN_IF_ERROR(binder.optional_vector(name("ffn_gate_exps.bias"), n * ff, &spec->gate_bias));
   LES_RETURN_IF_ERROR(binder.optional_vector(name("ffn_up_exps.bias"), n * ff, &spec->up_bias));
+  LES_RETURN_IF_ERROR(binder.optional_vector(name("ffn_down_exps.scale"), n, &spec->down_scale));
   return binder.optional_vector(name("ffn_down_exps.bias"), n * spec->d_in, &spec->down_bias);
 }
 

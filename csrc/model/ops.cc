@@ -86,6 +86,12 @@ void scale(Exec& exec, float a, int64_t count, float* y) {
   });
 }
 
+void softcap(Exec& exec, float cap, int64_t count, float* y) {
+  over_elements(exec, count, [&](int64_t at, int n) {
+    for (int i = 0; i < n; ++i) y[at + i] = cap * std::tanh(y[at + i] / cap);
+  });
+}
+
 void glu(Exec& exec, Act act, const float* gate, const float* up, int64_t count, float* y) {
   over_elements(exec, count, [&](int64_t at, int n) {
     exec.kernels->glu(act, gate + at, up == nullptr ? nullptr : up + at, n, y + at);

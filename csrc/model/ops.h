@@ -23,6 +23,8 @@ void add_bias(Exec& exec, const Vector& bias, int n_rows, float* y);
 // y += a * x over count values
 void add_scaled(Exec& exec, const float* x, float a, int64_t count, float* y);
 void scale(Exec& exec, float a, int64_t count, float* y);
+// y = cap * tanh(y / cap)
+void softcap(Exec& exec, float cap, int64_t count, float* y);
 // y = act(gate) * up over count values; up may be null
 void glu(Exec& exec, Act act, const float* gate, const float* up, int64_t count, float* y);
 

@@ -46,6 +46,9 @@ void mask_groups(const RouterSpec& spec, float* scores) {
 
 void choose_experts(const RouterSpec& spec, float* logits, const float* selection_bias, int* chosen, float* weights) {
   const int n = spec.n_expert;
+  if (spec.logit_scale != 1) {
+    for (int e = 0; e < n; ++e) logits[e] *= spec.logit_scale;
+  }
   if (spec.gating == Gating::kSigmoid) {
     for (int e = 0; e < n; ++e) logits[e] = 1.0f / (1.0f + std::exp(-logits[e]));
   } else if (spec.gating == Gating::kSoftmax) {

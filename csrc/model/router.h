@@ -11,6 +11,7 @@ struct RouterSpec {
   int n_group = 1, n_group_used = 1;  // DeepSeek-V3: only experts of the best groups may be chosen
   bool norm_weights = false;          // chosen weights are divided by their sum
   float weights_scale = 1;
+  float logit_scale = 1;              // on the logits, before they become scores
 };
 
 // logits [n_expert] (overwritten); selection_bias [n_expert] or null: added for choosing, not for weighing.

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "engine/engine.h"
+#include "engine/model_needs.h"
 #include "engine/session.h"
 #include "py/convert.h"
 #include "py/errors.h"
@@ -346,6 +347,16 @@ void bind_engine(py::module_& m) {
         return plan_dict(plan, context);
       },
       py::arg("path"), py::arg("options") = py::dict());
+
+  m.def(
+      "bound_tensors",
+      [](const std::string& path) {
+        const les::ModelParts parts = value_or_throw(les::examine_model(path, {}));
+        std::vector<std::string> names;
+        for (const les::BoundTensor& tensor : parts.binder->tensors()) names.push_back(tensor.info->name);
+        return names;
+      },
+      py::arg("path"));
 
   py::class_<PyEngine>(m, "Engine")
       .def(py::init<const std::string&, const py::dict&, const py::object&>(), py::arg("path"),

@@ -108,6 +108,10 @@ def plan_memory(path: str, options: dict[str, Any]) -> dict[str, Any]:
     experts_per_token, kv_bytes, state_bytes, scratch_bytes, reader_bytes, tokenizer_bytes, total_bytes, context,
     fits (bool), message."""
 
+def bound_tensors(path: str) -> list[str]:
+    """Names of the tensors that the model's family uses, routed experts and rows of the embedding aside. Reads headers
+    only; a family, key or tensor that does not fit is an error as it is for Engine."""
+
 class Engine:
     """A loaded model: weights, expert cache, reader, threads. Options (all optional):
 

@@ -33,6 +33,14 @@ TEST_CASE("softmax before top-k, with and without normalisation") {
   CHECK(c.weights[1] == doctest::Approx(1));
 }
 
+TEST_CASE("a scale on the logits comes before the scores") {
+  RouterSpec spec{Gating::kSoftmax, 2, 1};
+  spec.logit_scale = 0.5f;
+  const Choice c = choose(spec, {std::log(9.0f), 0});
+  CHECK(c.chosen == std::vector<int>{0});
+  CHECK(c.weights[0] == doctest::Approx(0.75));
+}
+
 TEST_CASE("softmax over the chosen only") {
   const Choice c = choose({Gating::kSoftmaxOfChosen, 3, 2}, {5, 5 + std::log(3.0f), -7});
   CHECK(c.chosen == std::vector<int>{1, 0});

@@ -19,6 +19,7 @@ constexpr std::array kFamilies = {
     Entry{"deepseek", make_deepseek},
     Entry{"deepseek2", make_deepseek2},
     Entry{"ernie4_5-moe", make_ernie4_5_moe},
+    Entry{"gemma4", make_gemma4},
     Entry{"glm4moe", make_glm4moe},
     Entry{"gpt-oss", make_gpt_oss},
     Entry{"granitehybrid", make_granitehybrid},

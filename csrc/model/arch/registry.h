@@ -13,6 +13,7 @@ std::unique_ptr<ModelGraph> make_bailingmoe2(const ModelConfig& config);
 std::unique_ptr<ModelGraph> make_deepseek(const ModelConfig& config);
 std::unique_ptr<ModelGraph> make_deepseek2(const ModelConfig& config);
 std::unique_ptr<ModelGraph> make_ernie4_5_moe(const ModelConfig& config);
+std::unique_ptr<ModelGraph> make_gemma4(const ModelConfig& config);
 std::unique_ptr<ModelGraph> make_glm4moe(const ModelConfig& config);
 std::unique_ptr<ModelGraph> make_gpt_oss(const ModelConfig& config);
 std::unique_ptr<ModelGraph> make_granitehybrid(const ModelConfig& config);
