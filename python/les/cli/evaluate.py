@@ -10,6 +10,7 @@ from rich.table import Table
 
 import les
 from les.cli.common import add_model_options, load_model, out_json, progress_bar
+from les.cli.precision import add_comparison
 from les.eval.choices import ChoiceReport, evaluate_choices, load_items
 from les.eval.statistics import Estimate
 from les.eval.tokens import Comparison, Reference, compare, make_windows, perplexity, read_texts
@@ -73,6 +74,7 @@ def register(subparsers: Any) -> None:
     p.add_argument("--limit", type=int, default=0, metavar="N", help="items at most; default: all")
     _add_options(p, has_windows=False)
     p.set_defaults(run=run_choices)
+    add_comparison(kinds)
 
 
 def _add_options(p: argparse.ArgumentParser, has_windows: bool = True) -> None:
