@@ -23,7 +23,7 @@ from les.precision.qtypes import bits_of, slices_of
 from les.precision.sensitivity import Sensitivities
 from les.precision.writer import Importance, requantize
 
-N_UNIFORM = 3  # of the best predicted, that are measured
+N_UNIFORM = 2  # of the best predicted, that are measured
 
 
 @dataclass(frozen=True)
