@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -469,6 +470,10 @@ def test_command_line_from_a_model_to_a_comparison(wide: Path, tmp_path: Path) -
     assert result.returncode == 0, result.stderr
     assert "512 tokens" in result.stdout
     files = ("--calibration", cal, "--sensitivity", sens, "--sensitivity-tokens", 192)
+    again = run("calibrate", wide, "--out", cal)
+    assert again.returncode == 0 and "there already" in again.stderr and again.stdout == result.stdout
+    assert "256 tokens" in run("calibrate", wide, "--text", text, "--out", cal, "--tokens", 256, "--force").stdout
+    run("calibrate", wide, "--text", text, "--out", cal, "--tokens", 512, "--window", 64)
     result = run("plan-precision", wide, "--shrink", "30%", "--out", tmp_path / "plan.json", *files)
     assert result.returncode == 0, result.stderr
     assert "predicted divergence" in result.stdout
@@ -502,6 +507,22 @@ def test_command_line_from_a_model_to_a_comparison(wide: Path, tmp_path: Path) -
             result.returncode == 1 and result.stderr.startswith("les: error: ") and len(result.stderr.splitlines()) == 1
         ), (bad, result.stderr)
     assert not (tmp_path / "x.les").exists()
+
+
+def test_the_picture_is_drawn_from_reports(tmp_path: Path) -> None:
+    def entry(name: str, kl: float) -> dict[str, Any]:
+        return {"name": name, "kl": {"value": kl, "low": kl / 2, "high": kl * 2}}
+
+    reports = [
+        {"asked_shrink": s, "entries": [entry("plan", s / 100), entry("uniform", s / 50), entry("uniform", s / 60)]}
+        for s in (0.3, 0.1)
+    ]
+    (tmp_path / "r.json").write_text(json.dumps(reports))
+    tool = Path(__file__).resolve().parent.parent / "tools" / "plot_precision.py"
+    subprocess.run([sys.executable, tool, tmp_path / "p.svg", tmp_path / "r.json"], check=True)
+    root = ElementTree.fromstring((tmp_path / "p.svg").read_text())
+    circles = [c.attrib["fill"] for c in root.iter("{http://www.w3.org/2000/svg}circle")]
+    assert len(circles) == 4 and len(set(circles)) == 2
 
 
 def test_every_family_that_is_tested_is_there() -> None:

@@ -75,6 +75,8 @@ def draw(reports: list[dict[str, Any]]) -> str:
     parts.append(f'<text x="{LEFT}" y="{TOP - 12}">KL divergence from the model, nats a token</text>')
     for row, (name, colour) in enumerate(SERIES.items()):
         line = points(reports, name)
+        if not line:
+            continue
         path = "M" + "L".join(f"{x(s):.1f} {y(k['value']):.1f}" for s, k in line)
         parts.append(f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
         for s, k in line:

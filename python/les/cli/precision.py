@@ -20,7 +20,7 @@ from les.errors import InvalidArgumentError
 from les.eval.tokens import Reference, Windows, make_windows, read_texts
 from les.models import resolve
 from les.pack.layout import SLICES
-from les.precision.calibration import check_folder, default_path, save_calibration
+from les.precision.calibration import check_folder, default_path, load_calibration, save_calibration
 from les.precision.compare import compare_precision, evaluate_types, sample_changes, spearman, summed_up
 from les.precision.pipeline import (
     CALIBRATION_TOKENS,
@@ -76,6 +76,7 @@ def register(subparsers: Any) -> None:
         "--window", type=int, default=WINDOW, metavar="N", help=f"tokens with one context (default {WINDOW})"
     )
     p.add_argument("--seed", type=int, default=0, metavar="N", help="of the model's own answers")
+    p.add_argument("--force", action="store_true", help="do it anew where it was done")
     p.add_argument("--json", action="store_true")
     add_model_options(p)
     p.set_defaults(run=run_calibrate)
@@ -185,6 +186,10 @@ def run_calibrate(args: argparse.Namespace) -> int:
     path = resolve(args.model)
     source = open_source(path)
     target = Path(args.out) if args.out else default_path(path, "calibration.npz")
+    if args.force:
+        target.unlink(missing_ok=True)
+    elif target.exists() and not args.text and not args.imatrix and load_calibration(target).is_complete:
+        err.print(f"{target} is there already; --force makes it anew", style="dim", markup=False, soft_wrap=True)
     if args.imatrix is not None:
         if args.text:
             raise InvalidArgumentError("--text and --imatrix do not go together")
