@@ -17,6 +17,7 @@ import pytest
 import les
 from les._core import GgufFile, dequantize, qtype_info, quantize
 from les.pack import pack, unpack, verify
+from les.pack.gguf_writer import TensorEntry, encode_header
 from les.precision import PrecisionPlan, load_plan, requantize, save_plan
 from les.precision.plan import plan_from_json, uniform_plan
 from les.precision.qtypes import WRITABLE, bits_of
@@ -121,6 +122,29 @@ def test_a_mixed_file_runs_and_streams_to_the_same_tokens(wide: Path, tmp_path: 
         with les.load(path, memory=memory, context=64) as model, model.session() as session:
             logits.append(session.eval(list(range(3, 23)), all_logits=True))
     assert np.array_equal(logits[0], logits[1])
+
+
+def test_halves_of_a_fused_tensor_may_differ(tmp_path: Path) -> None:
+    rng = np.random.default_rng(6)
+    gate_up = rng.normal(size=(2, 128, 32)).astype(np.float32)  # [experts, gate rows then up rows, n_in]
+    down = rng.normal(size=(2, 32, 64)).astype(np.float32)
+    entries, body = [], b""
+    for name, shape, data in (("gate_up", (32, 128, 2), gate_up), ("down", (64, 32, 2), down)):
+        entries.append(TensorEntry(f"blk.0.ffn_{name}_exps.weight", 0, shape, len(body), data.nbytes))
+        body += data.tobytes()
+    source = tmp_path / "fused.gguf"
+    source.write_bytes(encode_header([("general.architecture", ("string", None), "test")], entries, 32) + body)
+    plan = PrecisionPlan({0: {"gate": "Q8_0", "up": "Q4_0", "down": "F16"}})
+    packed = requantize(source, tmp_path / "m.les", plan).path
+    found = experts_of(packed)
+    for e in range(2):
+        assert found[0, e, "gate"] == ("Q8_0", quantize("Q8_0", gate_up[e, :64]).tobytes())
+        assert found[0, e, "up"] == ("Q4_0", quantize("Q4_0", gate_up[e, 64:]).tobytes())
+        assert found[0, e, "down"] == ("F16", down[e].astype(np.float16).tobytes())
+    assert experts_of(unpack(packed, tmp_path / "back.gguf")) == found
+    again = requantize(packed, tmp_path / "n.les", PrecisionPlan({0: {"gate": "Q4_0"}})).path
+    assert unpack(again, tmp_path / "fused-again.gguf").exists()
+    assert [t.name for t in GgufFile(str(tmp_path / "fused-again.gguf")).tensors][0] == "blk.0.ffn_gate_up_exps.weight"
 
 
 def test_importance_reaches_the_quantizer(wide: Path, tmp_path: Path) -> None:
