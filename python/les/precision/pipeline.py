@@ -25,7 +25,7 @@ from les.precision.calibration import (
 from les.precision.imatrix import fit_shapes, load_any
 from les.precision.plan import PrecisionPlan, expert_bytes, mean_bits
 from les.precision.planner import Choice, choose, layer_options
-from les.precision.sensitivity import Sensitivities, measure
+from les.precision.sensitivity import Sensitivities, is_complete, measure, measured_so_far, measuring_bytes
 from les.precision.texts import own_text
 from les.sizes import parse_size
 
@@ -116,7 +116,9 @@ def within_budget(options: dict[str, Any], extra_bytes: int) -> dict[str, Any]:
     if budget is None:
         return options
     if budget <= extra_bytes:
-        raise InvalidArgumentError(f"measuring takes {extra_bytes} bytes beside the model; the budget is {budget}")
+        raise InvalidArgumentError(
+            f"measuring takes {extra_bytes} bytes beside the model; the budget is {budget}; give more, or fewer tokens"
+        )
     return {**options, "memory": budget - extra_bytes}
 
 
@@ -184,8 +186,12 @@ def ensure_sensitivities(
     check_folder(target)
     report = (lambda done, total: progress("measuring layers", done, total)) if progress else None
     longest = max(map(len, calibration.windows), default=WINDOW)
+    windows = sensitivity_windows(calibration.windows, n_tokens)
+    found = measured_so_far(source, calibration, sum(map(len, windows)) if windows else None, target)
+    if is_complete(found, source):
+        return found
+    options = within_budget(options, measuring_bytes(source, n_tokens, longest))
     with les.load(path, **{**options, "context": longest, "compute": "f32"}) as model:
-        windows = sensitivity_windows(calibration.windows, n_tokens)
         if not windows:  # an imatrix says nothing about tokens
             windows = calibration_windows(model, [], n_tokens, WINDOW, 0, progress)
         return measure(model, source, calibration, windows, path=target, threads=threads, progress=report)

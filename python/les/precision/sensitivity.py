@@ -47,7 +47,7 @@ CANDIDATES = (
     "Q2_K",
 )
 REFERENCE_BITS = 5.0  # where most plans move; far from it the squared error is a poorer guide
-SAMPLE_BYTES = 256 << 20
+SAMPLE_BYTES = 128 << 20
 
 Progress = Callable[[int, int], None]
 
@@ -191,6 +191,34 @@ def sample_layers(model: Model, windows: Windows, layers: list[int]) -> dict[int
     return {row["layer"]: LayerSample.from_probe(row) for row in rows if row["layer"] in layers}
 
 
+def measured_so_far(
+    source: GgufFile, calibration: Calibration, n_tokens: int | None, path: str | Path | None
+) -> Sensitivities:
+    """What the file has for this model, calibration and number of tokens (None: any); empty where it has none."""
+    result = Sensitivities(model_fingerprint(source), calibration.fingerprint(), n_tokens or 0)
+    if path is None or not Path(path).exists():
+        return result
+    found = load_sensitivities(path)
+    is_same = (found.model, found.calibration) == (result.model, result.calibration)
+    return found if is_same and n_tokens in (None, found.n_tokens) else result
+
+
+def is_complete(result: Sensitivities, source: GgufFile, kinds: tuple[str, ...] = CANDIDATES) -> bool:
+    """All layers have all their types."""
+    return all(_is_measured(result, layer, kinds) for layer in source.expert_layers)
+
+
+def measuring_bytes(source: GgufFile, n_tokens: int, window: int) -> int:
+    """Memory that measure takes beside the model: samples, changes of a layer's output, logits, experts in floats."""
+    layers = source.expert_layers
+    d = max((layer.slices["up"]["n_in"] for layer in layers), default=0)
+    n_changes = max((sum(map(len, candidates_of(layer).values())) for layer in layers), default=0)
+    n_weights = max((sum(s["n_in"] * s["n_out"] for s in layer.slices.values()) for layer in layers), default=0)
+    n_vocab = len(source.metadata.get("tokenizer.ggml.tokens", ()))
+    samples = max(SAMPLE_BYTES, n_tokens * d * 8)
+    return samples + n_changes * n_tokens * d * 4 + 3 * window * n_vocab * 4 + 4 * n_weights * 4
+
+
 def measure(
     model: Model,
     source: GgufFile,
@@ -208,11 +236,7 @@ def measure(
     if not windows:
         raise InvalidArgumentError("sensitivities need tokens to measure on")
     n_tokens = sum(map(len, windows))
-    result = Sensitivities(model_fingerprint(source), calibration.fingerprint(), n_tokens)
-    if path is not None and Path(path).exists():
-        found = load_sensitivities(path)
-        if (found.model, found.calibration, found.n_tokens) == (result.model, result.calibration, n_tokens):
-            result = found
+    result = measured_so_far(source, calibration, n_tokens, path)
     todo = [layer for layer in source.expert_layers if not _is_measured(result, layer, kinds)]
     total = len(source.expert_layers)
     if progress:
