@@ -249,7 +249,7 @@ def show_plan(source: GgufFile, plan: PrecisionPlan, sensitivities: Any) -> None
         f"experts {format_size(expert_bytes(source))} before, {format_size(plan.notes['expert_bytes'])} after "
         f"({plan.notes['shrink']:.1%} smaller), {mean_bits(source, plan.types):.2f} bits a weight, "
         f"{format_size(bytes_per_token(source, plan.types))} a token from disk when nothing is in memory; "
-        f"predicted divergence {plan.notes['predicted_kl']:.3g} nats a token",
+        f"predicted divergence (losses taken to add up) {plan.notes['predicted_kl']:.3g} nats a token",
         highlight=False,
         soft_wrap=True,
     )
