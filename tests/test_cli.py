@@ -25,7 +25,23 @@ def run(
     )
 
 
-COMMANDS = ["chat", "generate", "pull", "list", "rm", "pack", "unpack", "verify", "info", "plan", "bench"]
+COMMANDS = [
+    "chat",
+    "generate",
+    "pull",
+    "list",
+    "rm",
+    "pack",
+    "unpack",
+    "verify",
+    "info",
+    "plan",
+    "bench",
+    "quantize",
+    "eval",
+    "calibrate",
+    "plan-precision",
+]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -179,6 +179,51 @@ Status Engine::set_memory(std::optional<uint64_t> memory_bytes) {
   return Status::ok();
 }
 
+Status Engine::start_probe(MoeProbeOptions options) {
+  const std::lock_guard lock(mutex_);
+  std::vector<const MoeSpec*> specs;
+  for (int l = 0; l < config().n_layers; ++l) specs.push_back(graph_->moe_spec(l));
+  const auto has_experts = [&](int l) {
+    return l >= 0 && l < config().n_layers && specs[static_cast<size_t>(l)] != nullptr;
+  };
+  for (const int l : options.sample_layers) {
+    if (!has_experts(l)) return make_error(Code::kInvalidArgument, "layer %d has no experts to sample", l);
+  }
+  if (options.disturbed_layer != -1) {
+    const int l = options.disturbed_layer;
+    if (!has_experts(l)) return make_error(Code::kInvalidArgument, "layer %d has no experts to disturb", l);
+    const auto width = static_cast<size_t>(specs[static_cast<size_t>(l)]->d_in);
+    if (options.disturbance.size() % width != 0) {
+      return make_error(Code::kInvalidArgument, "a disturbance of %zu values is no rows of %zu",
+                        options.disturbance.size(), width);
+    }
+  }
+  probe_ = std::make_unique<MoeProbe>(std::move(options), specs, *store_);
+  moe_->set_probe(probe_.get());
+  return Status::ok();
+}
+
+Engine::ExpertFacts Engine::expert_facts(int layer) const {
+  constexpr const char* kActNames[] = {"silu", "gelu", "gelu_tanh", "relu", "relu_squared", "swiglu_oai"};
+  const MoeSpec& spec = *graph_->moe_spec(layer);
+  const auto rows = [&](const Vector& v, int width) {
+    const auto n = static_cast<size_t>(spec.router.n_expert) * static_cast<size_t>(width);
+    return v ? std::vector<float>(v.data, v.data + n) : std::vector<float>();
+  };
+  const int ff = static_cast<int>(store_->layer(static_cast<uint32_t>(layer)).slices[kUp].n_out);
+  return {kActNames[static_cast<int>(spec.act)], rows(spec.gate_bias, ff), rows(spec.up_bias, ff),
+          rows(spec.down_bias, spec.d_in)};
+}
+
+std::vector<MoeProbeLayer> Engine::stop_probe() {
+  const std::lock_guard lock(mutex_);
+  moe_->set_probe(nullptr);
+  if (probe_ == nullptr) return {};
+  std::vector<MoeProbeLayer> layers = probe_->take_layers();
+  probe_.reset();
+  return layers;
+}
+
 Engine::Figures Engine::figures() {
   const std::lock_guard lock(mutex_);
   Figures f;

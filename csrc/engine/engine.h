@@ -16,6 +16,7 @@
 #include "engine/options.h"
 #include "engine/trunk.h"
 #include "model/graph.h"
+#include "model/moe_probe.h"
 #include "sched/scheduler.h"
 #include "store/expert_store.h"
 #include "text/tokenizer.h"
@@ -63,6 +64,16 @@ class Engine : public std::enable_shared_from_this<Engine> {
     size_t n_slots = 0;
     uint64_t scratch_high_water_bytes = 0;
   };
+  // Measures from now on, beginning at nothing; a disturbance needs a row of the layer's width for each token to come.
+  Status start_probe(MoeProbeOptions options);
+  // What an expert's arithmetic needs beside its weights. Biases [n_expert, width], empty where there are none.
+  struct ExpertFacts {
+    const char* act = "";
+    std::vector<float> gate_bias, up_bias, down_bias;
+  };
+  ExpertFacts expert_facts(int layer) const;
+  // What was gathered, and the end of it; empty when nothing was started.
+  std::vector<MoeProbeLayer> stop_probe();
   Figures figures();
   void reset_figures();
 
@@ -97,6 +108,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   ExpertCache cache_;
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<MoeRunner> moe_;
+  std::unique_ptr<MoeProbe> probe_;
   Exec exec_;
   EngineCounters counters_;
   std::map<std::string, std::shared_ptr<Drafter>> drafters_;

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "model/graph.h"
+#include "model/moe_probe.h"
 
 namespace les {
 
@@ -156,6 +157,8 @@ struct Batch {
   const Columns& columns;
   const Activations& x;
   float* out;       // [all columns, d_in]
+  int layer;
+  MoeProbe* probe;  // or null
 
   void compute(const std::vector<ReadyExpert>& ready) const;
 };
@@ -169,19 +172,20 @@ void Batch::compute(const std::vector<ReadyExpert>& ready) const {
   struct Part {
     int first, n_cols;
     float *gate, *up;
+    Activations x;
   };
   std::vector<Part> parts;
   std::vector<Product> products;
   for (const ReadyExpert& expert : ready) {
     const auto i = static_cast<size_t>(expert.idx);
-    Part part{columns.first[i], columns.first[i + 1] - columns.first[i], nullptr, nullptr};
+    Part part{columns.first[i], columns.first[i + 1] - columns.first[i], nullptr, nullptr, {}};
     const size_t size = static_cast<size_t>(part.n_cols) * static_cast<size_t>(ff);
-    const Activations picked = gather(exec, x, columns.token.data() + part.first, part.n_cols);
+    part.x = gather(exec, x, columns.token.data() + part.first, part.n_cols);
     part.up = exec.scratch->alloc<float>(size);
-    products.push_back({&up, expert.data + up.offset_bytes, picked, part.up});
+    products.push_back({&up, expert.data + up.offset_bytes, part.x, part.up});
     if (gate.is_present) {
       part.gate = exec.scratch->alloc<float>(size);
-      products.push_back({&gate, expert.data + gate.offset_bytes, picked, part.gate});
+      products.push_back({&gate, expert.data + gate.offset_bytes, part.x, part.gate});
     }
     parts.push_back(part);
   }
@@ -206,6 +210,10 @@ void Batch::compute(const std::vector<ReadyExpert>& ready) const {
   for (size_t i = 0; i < ready.size(); ++i) {
     const uint32_t id = columns.experts[static_cast<size_t>(ready[i].idx)];
     add_expert_bias(exec, spec.down_bias, id, spec.d_in, parts[i].n_cols, products[i].y);
+    if (probe != nullptr) {
+      probe->expert(layer, id, parts[i].first, parts[i].n_cols, parts[i].x.f32, parts[i].x.ld, parts[i].up,
+                    products[i].y);
+    }
   }
 }
 
@@ -239,7 +247,8 @@ Status MoeRunner::experts(Step& step, int layer, const MoeSpec& spec, const Rout
   if (residual != nullptr) look_ahead(step, layer, residual);
   const Activations act = quantize(exec, x, step.n, spec.d_in);
   auto* out = exec.scratch->alloc<float>(columns.token.size() * static_cast<size_t>(spec.d_in));
-  const Batch batch{exec, spec, store_.layer(static_cast<uint32_t>(layer)), columns, act, out};
+  const Batch batch{exec, spec, store_.layer(static_cast<uint32_t>(layer)), columns, act, out, layer, probe_};
+  if (probe_ != nullptr) probe_->begin(layer, spec, routing, columns.column, x, step.n);
   std::vector<ReadyExpert> ready;
   for (;;) {
     LES_RETURN_IF_ERROR(scheduler_.next(&ready));
@@ -248,6 +257,7 @@ Status MoeRunner::experts(Step& step, int layer, const MoeSpec& spec, const Rout
     for (const ReadyExpert& expert : ready) scheduler_.done(expert);
   }
   sum_in_router_order(exec, spec, routing, columns, out, step.n, y);
+  if (probe_ != nullptr) probe_->end(layer, step.n, y);
   return Status::ok();
 }
 

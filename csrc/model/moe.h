@@ -14,6 +14,7 @@
 namespace les {
 
 struct Step;
+class MoeProbe;
 
 struct MoeSpec {
   RouterSpec router;
@@ -64,6 +65,9 @@ class MoeRunner {
   // specs by layer, null for layers without experts; they outlive the runner.
   void set_specs(std::vector<const MoeSpec*> specs) { specs_ = std::move(specs); }
 
+  // Shown all that experts() computes; null (the usual case): nobody looks.
+  void set_probe(MoeProbe* probe) { probe_ = probe; }
+
   // Experts chosen since start_recording: per MoE layer in order of execution, [n, n_used].
   void start_recording() { recorded_.clear(); }
   const std::vector<std::vector<int>>& recorded() const { return recorded_; }
@@ -73,6 +77,7 @@ class MoeRunner {
 
   const ExpertStore& store_;
   Scheduler& scheduler_;
+  MoeProbe* probe_ = nullptr;
   std::vector<const MoeSpec*> specs_;
   std::vector<std::vector<int>> recorded_;   // by layer index; empty for layers without experts
 };

@@ -192,6 +192,63 @@ py::dict stats_dict(const les::Engine::Figures& f) {
   return d;
 }
 
+template <typename T, typename U>
+py::array_t<T> array_of(const std::vector<U>& values, std::vector<py::ssize_t> shape) {
+  py::array_t<T> out(std::move(shape));
+  std::copy(values.begin(), values.end(), out.mutable_data());
+  return out;
+}
+
+py::dict probe_dict(const les::MoeProbeLayer& p, const les::Engine::ExpertFacts& facts) {
+  const py::ssize_t e = p.n_uses.empty() ? 0 : p.n_expert;
+  py::dict d;
+  d["layer"] = p.layer;
+  d["n_expert"] = p.n_expert;
+  d["act"] = facts.act;
+  d["gate_bias"] = array_of<float>(facts.gate_bias, {static_cast<py::ssize_t>(facts.gate_bias.size())});
+  d["up_bias"] = array_of<float>(facts.up_bias, {static_cast<py::ssize_t>(facts.up_bias.size())});
+  d["down_bias"] = array_of<float>(facts.down_bias, {static_cast<py::ssize_t>(facts.down_bias.size())});
+  d["uses"] = array_of<int64_t>(p.n_uses, {e});
+  d["weight"] = array_of<double>(p.weight, {e});
+  d["weight_sq"] = array_of<double>(p.weight_sq, {e});
+  d["in_sq"] = array_of<double>(p.in_sq, {e, p.d_in});
+  d["mid_sq"] = array_of<double>(p.mid_sq, {e, p.ff});
+  d["out_sq"] = array_of<double>(p.out_sq, {e});
+  d["x"] = array_of<float>(p.x, {p.n_samples, p.d_in});
+  d["y"] = array_of<float>(p.y, {p.n_samples, p.d_in});
+  d["chosen"] = array_of<int32_t>(p.chosen, {p.n_samples, p.n_used});
+  d["weights"] = array_of<float>(p.weights, {p.n_samples, p.n_used});
+  return d;
+}
+
+les::MoeProbeOptions probe_options(const py::dict& dict) {
+  les::MoeProbeOptions options;
+  for (const auto& [key, value] : dict) {
+    const auto name = key.cast<std::string>();
+    try {
+      if (name == "moments") {
+        options.moments = value.cast<bool>();
+      } else if (name == "sample_layers") {
+        options.sample_layers = value.cast<std::vector<int>>();
+      } else if (name == "max_samples") {
+        options.max_samples = value.cast<int>();
+      } else if (name == "disturbed_layer") {
+        options.disturbed_layer = value.cast<int>();
+      } else if (name == "disturbance") {
+        const auto rows = py::array_t<float, py::array::c_style | py::array::forcecast>::ensure(value);
+        if (!rows) throw_status(make_error(Code::kInvalidArgument, "disturbance is no array of floats"));
+        options.disturbance.assign(rows.data(), rows.data() + rows.size());
+      } else {
+        throw_status(make_error(Code::kInvalidArgument, "unknown probe option '%s'", name.c_str()));
+      }
+    } catch (const py::cast_error&) {
+      throw_status(
+          make_error(Code::kInvalidArgument, "probe option %s is out of range or of the wrong type", name.c_str()));
+    }
+  }
+  return options;
+}
+
 // The engine behind a Python object; gone after close.
 class PyEngine {
  public:
@@ -419,5 +476,29 @@ void bind_engine(py::module_& m) {
             throw_status(status);
           },
           py::arg("memory_bytes"))
+      .def(
+          "start_probe",
+          [](PyEngine& e, const py::dict& options) {
+            les::MoeProbeOptions probe = probe_options(options);
+            les::Engine& engine = e.get();
+            const les::Status status = [&] {
+              const py::gil_scoped_release no_gil;
+              return engine.start_probe(std::move(probe));
+            }();
+            throw_status(status);
+          },
+          py::arg("options"))
+      .def("stop_probe",
+           [](PyEngine& e) {
+             les::Engine& engine = e.get();
+             const std::vector<les::MoeProbeLayer> layers = [&] {
+               const py::gil_scoped_release no_gil;
+               return engine.stop_probe();
+             }();
+             py::list out;
+             for (const les::MoeProbeLayer& layer : layers)
+               out.append(probe_dict(layer, engine.expert_facts(layer.layer)));
+             return out;
+           })
       .def("close", &PyEngine::close);
 }

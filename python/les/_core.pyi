@@ -157,6 +157,17 @@ class Engine:
 
     def reset_stats(self) -> None: ...
     def set_memory(self, memory_bytes: int | None) -> None: ...
+    def start_probe(self, options: dict[str, Any]) -> None:
+        """Measures the routed experts from now on. Options: moments (bool), sample_layers (list of layers),
+        max_samples (tokens kept of each), disturbed_layer and disturbance [n, d_in] (added to that layer's sum of
+        experts, a row for each token in order)."""
+
+    def stop_probe(self) -> list[dict[str, Any]]:
+        """What was gathered, by layer: layer, n_expert, act, gate_bias, up_bias, down_bias (flat, empty: none); by
+        expert uses, weight, weight_sq (sums of routing weights w and of w^2), in_sq [n_expert, d_in] and mid_sq
+        [n_expert, ff] (sums of w^2 x^2 of what gate and up, and down, read), out_sq; of sampled tokens x and y [n,
+        d_in], chosen and weights [n, n_used]."""
+
     def close(self) -> None:
         """Frees everything; later calls raise. Safe to call twice."""
 

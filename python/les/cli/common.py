@@ -102,6 +102,7 @@ def load_settings(args: argparse.Namespace) -> dict[str, Any]:
         "lanes": args.lanes,
         "prefetch": args.prefetch,
         "verify": not args.no_verify,
+        "compute": getattr(args, "compute", "int8"),
     }
 
 

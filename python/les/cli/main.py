@@ -9,11 +9,11 @@ import warnings
 from collections.abc import Sequence
 
 import les
-from les.cli import bench, chat, files, generate, models, plan
+from les.cli import bench, chat, evaluate, files, generate, models, plan, precision, quantize
 from les.cli.common import err
 
 # Each module has register(subparsers), which sets `run` on its parsers.
-COMMANDS = (chat, generate, models, files, plan, bench)
+COMMANDS = (chat, generate, models, files, quantize, precision, evaluate, plan, bench)
 
 EXAMPLES = """examples:
   les chat                                   chat with the demo model, built on first use

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from les._core import ExpertLayer, GgufFile, TensorInfo, qtype_info
-from les.errors import UnsupportedError
+from les.errors import CorruptFileError, UnsupportedError
 from les.pack.gguf_writer import TensorEntry, ValueType, align_up
 
 FORMAT_VERSION = 1
@@ -107,25 +107,49 @@ def layer_metadata(layout: LayerLayout, checksums: list[int]) -> list[tuple[str,
     ]
 
 
+def source_metadata(source: GgufFile) -> list[tuple[str, ValueType, Any]]:
+    """The keys that came from the original GGUF file, in its order; of a packed file what the format added is left out.
+
+    general.alignment keeps its place, with the format's value, where the original had it.
+    """
+    kinds = source.metadata_types
+    metadata: list[tuple[str, ValueType, Any]] = []
+    is_original = True  # les.version ends what came from the original
+    for key, value in source.metadata.items():
+        is_original = is_original and key != "les.version"
+        if key == "general.alignment":
+            if is_original:
+                metadata.append((key, ("u32", None), RECORD_ALIGNMENT))
+        elif not key.startswith(("split.", "les.") if source.is_packed else "split."):
+            metadata.append((key, kinds[key], value))
+    return metadata
+
+
 def plan_file(source: GgufFile, types: dict[int, dict[str, str]] | None = None) -> FileLayout:
     """The whole file. types: layer -> slice -> quant type, where it is to differ from the source's.
 
     general.alignment stands where the source has it, or behind les.version if it has none, so that unpacking can tell.
     """
     layers = [plan_layer(layer, (types or {}).get(layer.layer)) for layer in source.expert_layers]
-    trunk = [t for t in source.tensors if not is_expert_tensor(t.name)]
-    metadata: list[tuple[str, ValueType, Any]] = []
-    kinds = source.metadata_types
-    alignment: tuple[str, ValueType, Any] = ("general.alignment", ("u32", None), RECORD_ALIGNMENT)
-    for key, value in source.metadata.items():
-        if key.startswith("split."):
-            continue
-        metadata.append(alignment if key == "general.alignment" else (key, kinds[key], value))
+    is_expert = is_record_tensor if source.is_packed else is_expert_tensor
+    trunk = [t for t in source.tensors if not is_expert(t.name)]
+    metadata = source_metadata(source)
+    is_aligned = any(key == "general.alignment" for key, _, _ in metadata)
     metadata.append(("les.version", ("u32", None), FORMAT_VERSION))
-    if "general.alignment" not in kinds:
-        metadata.append(alignment)
-    metadata.append(("les.source_alignment", ("u32", None), source.alignment_bytes))
-    fused = [int(m[1]) for m in map(EXPERT_NAME.fullmatch, (t.name for t in source.tensors)) if m and m[2] == "gate_up"]
+    if not is_aligned:
+        metadata.append(("general.alignment", ("u32", None), RECORD_ALIGNMENT))
+    if source.is_packed:
+        alignment, fused = source.metadata.get("les.source_alignment", 32), source.metadata.get("les.fused_layers", [])
+        if not isinstance(alignment, int) or not isinstance(fused, list):
+            raise CorruptFileError(
+                f"{source.shards[0][0]}: les.source_alignment or les.fused_layers has the wrong type"
+            )
+    else:
+        alignment = source.alignment_bytes
+        fused = [
+            int(m[1]) for m in map(EXPERT_NAME.fullmatch, (t.name for t in source.tensors)) if m and m[2] == "gate_up"
+        ]
+    metadata.append(("les.source_alignment", ("u32", None), alignment))
     metadata.append(("les.fused_layers", ("array", "u32"), fused))
     layout = FileLayout(metadata, layers, trunk)
     at = 0

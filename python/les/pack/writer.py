@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -11,7 +12,15 @@ from les._core import ExpertLayer, GgufFile, TensorInfo, qtype_info, xxh3_64
 from les.errors import CorruptFileError, InvalidArgumentError, UnsupportedError
 from les.pack.files import Progress, ShardReader, Writeback, check_equal, check_target, writing_beside
 from les.pack.gguf_writer import TensorEntry, ValueType, align_up, encode_header
-from les.pack.layout import RECORD_ALIGNMENT, FileLayout, check_packable, is_record_tensor, layer_metadata, plan_file
+from les.pack.layout import (
+    RECORD_ALIGNMENT,
+    FileLayout,
+    LayerLayout,
+    check_packable,
+    is_record_tensor,
+    layer_metadata,
+    plan_file,
+)
 from les.pack.layout import SLICES as SLICE_NAMES
 
 
@@ -51,7 +60,7 @@ def _pad(file: BinaryIO, alignment: int) -> None:
     file.write(bytes(align_up(file.tell(), alignment) - file.tell()))
 
 
-def _record(reader: ShardReader, layer: ExpertLayer, expert: int, record_bytes: int) -> bytes:
+def read_record(reader: ShardReader, layer: ExpertLayer, expert: int, record_bytes: int) -> bytes:
     """One expert as a record: slices at their offsets, zeros between and behind."""
     record = bytearray(record_bytes)
     for file_idx, offset, size, at in layer.extents(expert):
@@ -88,7 +97,6 @@ def pack(
     UnsupportedError for a model without experts or one that is packed already, CorruptFileError and ReadError for a
     bad source.
     """
-    started = time.monotonic()
     gguf = GgufFile(str(source))
     if gguf.is_packed:
         raise UnsupportedError(f"{source}: is packed already")
@@ -97,11 +105,39 @@ def pack(
     check_packable(gguf)
     first = Path(gguf.shards[0][0])
     path = Path(target) if target is not None else first.with_name(first.stem + ".les")
-    layout = plan_file(gguf)
+    return write_packed(gguf, plan_file(gguf), path, _copied_records, progress=progress, overwrite=overwrite)
+
+
+# The records of one layer, in the order of its experts.
+RecordSource = Callable[[ShardReader, ExpertLayer, LayerLayout], Iterator[bytes]]
+
+
+def _copied_records(reader: ShardReader, layer: ExpertLayer, planned: LayerLayout) -> Iterator[bytes]:
+    for expert in range(planned.n_expert):
+        yield read_record(reader, layer, expert, planned.record_bytes)
+
+
+def write_packed(
+    gguf: GgufFile,
+    layout: FileLayout,
+    path: Path,
+    records: RecordSource,
+    *,
+    progress: Progress | None = None,
+    overwrite: bool = False,
+) -> PackResult:
+    """Writes a `.les` file with the trunk of gguf and whatever records gives, beside path and then renamed.
+
+    Raises InvalidArgumentError for a target that cannot be, and what records raises.
+    """
+    started = time.monotonic()
     n_records = sum(layer.n_expert for layer in layout.layers)
     header_bytes = len(_header(layout, [0] * len(layout.trunk), [[0] * layer.n_expert for layer in layout.layers]))
     check_target(path, [p for p, _ in gguf.shards], header_bytes + layout.data_bytes, overwrite)
-    meter = _Meter(sum(t.size_bytes for t in gguf.tensors), progress)
+    total = sum(t.size_bytes for t in layout.trunk) + sum(
+        layer.payload_bytes * layer.n_expert for layer in layout.layers
+    )
+    meter = _Meter(total, progress)
     with ShardReader(gguf.shards) as reader, writing_beside(path) as file:
         file.write(bytes(header_bytes))  # the checksums in it are known at the end
         writeback = Writeback(file)
@@ -112,8 +148,7 @@ def pack(
         record_sums: list[list[int]] = []
         for layer, planned in zip(gguf.expert_layers, layout.layers, strict=True):
             sums = []
-            for expert in range(planned.n_expert):
-                record = _record(reader, layer, expert, planned.record_bytes)
+            for record in records(reader, layer, planned):
                 sums.append(xxh3_64(record))
                 file.write(record)
                 writeback.step()
@@ -161,7 +196,7 @@ def verify(path: str | Path, progress: Progress | None = None) -> VerifyReport:
             check_equal(f"{path}: tensor {tensor.name}", actual, wanted)
         for layer in gguf.expert_layers:
             for expert in range(layer.n_expert):
-                record = _record(reader, layer, expert, layer.slot_bytes)
+                record = read_record(reader, layer, expert, layer.slot_bytes)
                 checksum = layer.checksum(expert)
                 if checksum is None:
                     raise CorruptFileError(f"{path}: layer {layer.layer} expert {expert} has no checksum")
