@@ -2,7 +2,7 @@
 enable_language(C)
 
 add_executable(capi_test capi_test.cc)
-target_link_libraries(capi_test PRIVATE les_capi les_core les_flags doctest::doctest)
+target_link_libraries(capi_test PRIVATE les_c_static les_flags doctest::doctest)
 target_compile_definitions(capi_test PRIVATE LES_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
 add_test(NAME capi_test COMMAND capi_test)
 

@@ -1,4 +1,4 @@
-# The example streams the same text with everything in memory and from flash at the floor, and says what is wrong.
+# The example streams the same text twice with everything in memory, and says in one line what is wrong.
 # Run with -DEXAMPLE=... -DSOURCE_DIR=...
 set(shared "$ENV{LES_SHARED}")
 if(shared STREQUAL "")
