@@ -236,6 +236,7 @@ Engine::Figures Engine::figures() {
   f.cache_bytes = cache_.memory_bytes();
   f.n_slots = cache_.n_slots();
   f.scratch_high_water_bytes = scratch_.high_water_bytes();
+  f.plan = plan_;
   return f;
 }
 

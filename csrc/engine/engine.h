@@ -63,6 +63,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
     uint64_t n_evicted = 0, wasted_bytes = 0, cache_bytes = 0;
     size_t n_slots = 0;
     uint64_t scratch_high_water_bytes = 0;
+    MemoryPlan plan;  // as it is now; plan() is for one thread at a time
   };
   // Measures from now on, beginning at nothing; a disturbance needs a row of the layer's width for each token to come.
   Status start_probe(MoeProbeOptions options);
