@@ -123,6 +123,8 @@ def run_eval(args: argparse.Namespace) -> None:
 def run_build(args: argparse.Namespace) -> None:
     from les.models.demo import build_demo
 
+    if args.experts.upper() not in ("F16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"):
+        raise ValueError(f"--experts {args.experts}: choose from F16, Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0")
     build_demo(dense_path(args), args.out, args.experts, recipe_path=args.recipe)
     print(f"{args.out}: {args.out.stat().st_size} bytes")
 
@@ -191,7 +193,9 @@ def main(argv: list[str] | None = None) -> int:
     except ImportError as error:
         print(f"train_demo: {error}: install les with `pip install '.[train]'`", file=sys.stderr)
         return 1
-    except (ValueError, OSError, RuntimeError) as error:
+    except Exception as error:
+        if not isinstance(error, ValueError | OSError | RuntimeError) and type(error).__module__ != "les.errors":
+            raise  # a fault of this program: its trace is wanted
         print(f"train_demo: {(str(error).splitlines() or [type(error).__name__])[0]}", file=sys.stderr)
         return 1
     return 0

@@ -121,7 +121,7 @@ class Net:
         """x [B,T,D] → q [B,H,T,head_dim], k and v [B,KV,T,head_dim], not rotated yet."""
         s = self.shape
         rows = functional.linear(self.norm(x, self.dense.layer(layer, "attn_norm")), self.qkv[layer])
-        parts = rows.split([s.n_head * s.head_dim, s.n_kv * s.head_dim, s.n_kv * s.head_dim], -1)
+        parts = torch.split_with_sizes(rows, [s.n_head * s.head_dim, s.n_kv * s.head_dim, s.n_kv * s.head_dim], -1)
         q, k, v = (part.unflatten(-1, (-1, s.head_dim)).transpose(1, 2) for part in parts)
         return q, k, v
 

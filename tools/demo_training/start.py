@@ -107,7 +107,7 @@ def make_router(x: Tensor, guess: Tensor | None, o: StartOptions, gen: torch.Gen
         constant = constant - 0.4 * spread * 0.98**j * (load - N_USED / o.n_expert)
     router = router + constant[:, None] * v
     top = (x @ router.T).topk(N_USED, -1).values
-    return router * weight_scale(top[:, 0] - top[:, 1], o.first)
+    return torch.mul(router, weight_scale(top[:, 0] - top[:, 1], o.first))
 
 
 def weight_scale(gap: Tensor, first: float) -> float:

@@ -186,7 +186,7 @@ class Trainer:
             group["lr"] = group["base"] * rate_factor(index, self.o.steps)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        return {"kl": kl, "lm": lm, "balance": float(balance), "norm": norm}
+        return {"kl": kl, "lm": lm, "balance": float(balance.detach()), "norm": norm}
 
 
 def train(
