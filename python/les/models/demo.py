@@ -30,8 +30,10 @@ Progress = Callable[[int, int], None]
 class Recipe:
     """Routers [layer, expert, d] and low-rank deltas: int8 rows with one float16 scale each."""
 
-    def __init__(self) -> None:
-        with resources.files("les").joinpath("data/demo_recipe.npz").open("rb") as file:
+    def __init__(self, path: Path | None = None) -> None:
+        """path: a recipe of tools/train_demo.py; without one, the recipe of the package."""
+        place = path or resources.files("les").joinpath("data/demo_recipe.npz")
+        with place.open("rb") as file:
             self.arrays = dict(np.load(file))
         self.router = self.arrays["router"].astype(np.float32)
         self.n_layer, self.n_expert = self.router.shape[:2]
@@ -69,13 +71,20 @@ def _copy_metadata(reader: gguf.GGUFReader, writer: gguf.GGUFWriter) -> None:
             writer.add_key_value(name, value, field.types[0])
 
 
-def build_demo(source: Path, target: Path, experts: str = "Q8_0", progress: Progress | None = None) -> None:
+def build_demo(
+    source: Path,
+    target: Path,
+    experts: str = "Q8_0",
+    progress: Progress | None = None,
+    recipe_path: Path | None = None,
+) -> None:
     """Writes the upcycled model as GGUF (architecture llama, 8 experts a layer, 2 used).
 
     source: the dense model's GGUF. experts: quant type of the experts; F16 and the simple types that gguf can write.
+    recipe_path: another recipe than the package's.
     """
     kind = gguf.GGMLQuantizationType[experts.upper()]
-    recipe = Recipe()
+    recipe = Recipe(recipe_path)
     reader = gguf.GGUFReader(source)
     writer = gguf.GGUFWriter(target, "llama")
     _copy_metadata(reader, writer)
