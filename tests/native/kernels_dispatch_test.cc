@@ -52,6 +52,13 @@ TEST_CASE("tables are offered only where the processor has their instructions") 
   CHECK((kernels_named("neon_dotprod") != nullptr) == cpu.dotprod);
 }
 
+TEST_CASE("an emulated processor gets the table that its tester expects") {
+  const char* expected = std::getenv("LES_EXPECT_ISA");
+  if (expected == nullptr) return;
+  REQUIRE(kernels() != nullptr);
+  CHECK(std::strcmp(kernels()->isa, expected) == 0);
+}
+
 TEST_CASE("every usable table passes the self-test") {
   for (const KernelTable* table : usable_tables()) {
     const Status status = self_test(*table);
