@@ -132,6 +132,11 @@ inline F quad_sums(B x, S8 x_scale, int step) {
 }
 inline F sub_mins16(F acc, S16 m, F sums, int step) { return _mm512_fnmadd_ps(spread(m, step), sums, acc); }
 
+// Sums of products and nothing else, to measure what registers allow. hide() makes the compiler think that b changes.
+using DotSum = I;
+inline DotSum dot_add(DotSum sum, B w, B x) { return _mm512_dpbusd_epi32(sum, w, x); }
+inline void hide(B& b) { __asm__ volatile("" : "+v"(b)); }
+
 inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 
 }  // namespace

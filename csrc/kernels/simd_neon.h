@@ -167,6 +167,15 @@ inline F sub_mins16(F acc, S16 m, F sums, int step) {
   return {vfmsq_n_f32(acc.low, sums.low, m.v[2 * step]), vfmsq_n_f32(acc.high, sums.high, m.v[2 * step + 1])};
 }
 
+// Sums of products and nothing else, to measure what registers allow. hide() makes the compiler think that b changes.
+struct DotSum {
+  int32x4_t low, high;
+};
+inline DotSum dot_add(DotSum sum, B w, B x) {
+  return {byte_dot(sum.low, w.low, x.low), byte_dot(sum.high, w.high, x.high)};
+}
+inline void hide(B& b) { __asm__ volatile("" : "+w"(b.low), "+w"(b.high)); }
+
 inline void prefetch(const void* p) { __builtin_prefetch(p); }
 
 }  // namespace
