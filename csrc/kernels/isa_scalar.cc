@@ -1,5 +1,6 @@
 // clang-format off: the vector type comes first
 #include "kernels/simd_scalar.h"
+#include "kernels/peak_scalar.h"
 #include "kernels/math_inl.h"
 #include "kernels/unpack_scalar.h"
 #include "kernels/table_inl.h"

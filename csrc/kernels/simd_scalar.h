@@ -242,15 +242,6 @@ inline F sub_mins16(F acc, S16 m, F sums, int step) {
   return acc;
 }
 
-// Sums of products and nothing else, to measure what registers allow. hide() makes the compiler think that b changes.
-using DotSum = I;
-inline DotSum dot_add(DotSum sum, B w, B x) {
-  const I dot = dot_lanes(w, x);
-  LES_LANES sum.v[i] = static_cast<int32_t>(static_cast<uint32_t>(sum.v[i]) + static_cast<uint32_t>(dot.v[i]));
-  return sum;
-}
-inline void hide(B& b) { __asm__ volatile("" : "+m"(b)); }
-
 inline void prefetch(const void* p) { __builtin_prefetch(p); }
 
 #undef LES_LANES
