@@ -2,6 +2,7 @@
 #include "kernels/simd_scalar.h"
 #include "kernels/peak_scalar.h"
 #include "kernels/math_inl.h"
+#include "kernels/matmul_unit_inl.h"
 #include "kernels/unpack_scalar.h"
 #include "kernels/table_inl.h"
 #include "kernels/tables.h"

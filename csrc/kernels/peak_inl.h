@@ -1,7 +1,7 @@
 // The pace of integer dot products whose operands are in registers: no product of matrices can be faster.
 #pragma once
 
-#include "kernels/matmul_unit_inl.h"
+#include "kernels/matmul_column_inl.h"
 
 namespace les {
 namespace {
@@ -32,7 +32,8 @@ int64_t dot_peak(int64_t n_rounds, int32_t* checksum) {
     for (const uint32_t word : words) total += word;
   }
   *checksum = static_cast<int32_t>(total);
-  return n_rounds * kPeakRows * kPeakCols * kStep * 2;
+  constexpr int kProducts = kHasPairProduct ? 2 * kStep : kStep;  // two rows and columns of half the length
+  return n_rounds * kPeakRows * kPeakCols * kProducts * 2;
 }
 
 }  // namespace

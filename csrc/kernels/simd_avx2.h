@@ -17,6 +17,7 @@ constexpr int kTileCols = 2;
 constexpr bool kHasSignedDot = true;
 constexpr int kUnroll = 8;
 constexpr int kGemvRows = 4;
+constexpr bool kHasPairProduct = false;
 
 using F = __m256;
 using B = __m256i;

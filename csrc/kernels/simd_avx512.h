@@ -16,6 +16,7 @@ constexpr int kTileCols = 2;
 constexpr bool kHasSignedDot = false;
 constexpr int kUnroll = 8;
 constexpr int kGemvRows = 4;
+constexpr bool kHasPairProduct = false;
 
 using F = __m512;
 using B = __m512i;

@@ -50,6 +50,7 @@ TEST_CASE("tables are offered only where the processor has their instructions") 
   CHECK((kernels_named("avx512vbmi") != nullptr) == cpu.avx512vbmi);
   CHECK((kernels_named("neon") != nullptr) == cpu.neon);
   CHECK((kernels_named("neon_dotprod") != nullptr) == cpu.dotprod);
+  CHECK((kernels_named("neon_i8mm") != nullptr) == cpu.i8mm);
 }
 
 TEST_CASE("an emulated processor gets the table that its tester expects") {
