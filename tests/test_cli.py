@@ -94,6 +94,25 @@ def test_plan_info_verify_and_bench_as_json(packed: Path) -> None:
     assert bench["tok_s"] > 0
 
 
+QUICK_KERNELS = ("bench", "kernels", "--rounds", "1", "--threads", "1", "--memory", "1MiB", "--columns", "4")
+
+
+def test_bench_kernels_measures_what_it_can_and_says_what_not() -> None:
+    args = (*QUICK_KERNELS, "--types", "q4_0,F32,Q4_K", "--shapes", "96x16 256x16")
+    figures = json.loads(run(*args, "--json").stdout)
+    measured = {(row["type"], row["shape"]): row for row in figures["rows"]}
+    assert set(measured) == {("Q4_0", "96x16"), ("F32", "96x16")} | {(t, "256x16") for t in ("Q4_0", "F32", "Q4_K")}
+    for row in measured.values():
+        assert row["decode_fraction"] == pytest.approx(row["decode_gb_s"] / row["read_gb_s"])
+        assert row["prefill_gflop_s"]["4"] > 0
+        assert row["prefill_fraction"]["4"] == pytest.approx(
+            row["prefill_gflop_s"]["4"] / figures["dot_peak_gflop_s"], rel=1e-6
+        )
+    assert len(figures["skipped"]) == 1 and "96 weights" in figures["skipped"][0]
+    table = run(*args, env={"LES_FORCE_ISA": "scalar"})
+    assert table.stdout.startswith("scalar, 1 threads") and "not measured: Q4_K 96x16" in table.stdout
+
+
 def test_pack_and_unpack(golden_gguf: Path, tmp_path: Path) -> None:
     result = run("pack", golden_gguf, tmp_path / "m.les")
     assert result.returncode == 0, result.stderr
@@ -106,6 +125,10 @@ def test_pack_and_unpack(golden_gguf: Path, tmp_path: Path) -> None:
     "args",
     [
         ["generate", "/nowhere.les", "x"],
+        [*QUICK_KERNELS, "--types", "Q4_K,Q9_9"],
+        [*QUICK_KERNELS, "--shapes", "2048"],
+        [*QUICK_KERNELS, "--columns", "0"],
+        [*QUICK_KERNELS, "--threads", "-1"],
         ["info", "nonsense"],
         ["verify", __file__],
         ["pack", __file__],

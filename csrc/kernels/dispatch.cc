@@ -24,6 +24,7 @@ const KernelTable* choose(const char* wanted) {
       {&kAvxVnniKernels, cpu.avxvnni},
       {&kAvx2Kernels, cpu.avx2},
 #elif defined(__aarch64__)
+      {&kNeonI8mmKernels, cpu.i8mm},
       {&kNeonDotprodKernels, cpu.dotprod},
       {&kNeonKernels, cpu.neon},
 #endif

@@ -14,6 +14,7 @@ inline __m256i byte_dot(__m256i acc, __m256i a, __m256i b) {
 
 #include "kernels/simd_avx2.h"
 #include "kernels/math_inl.h"
+#include "kernels/matmul_unit_inl.h"
 #include "kernels/unpack_scalar.h"
 #include "kernels/unpack_iq_avx2.h"
 #include "kernels/table_inl.h"

@@ -1,6 +1,7 @@
 // clang-format off: the vector type comes first
 #include "kernels/simd_avx512.h"
 #include "kernels/math_inl.h"
+#include "kernels/matmul_unit_inl.h"
 #include "kernels/unpack_scalar.h"
 #include "kernels/unpack_iq_avx512.h"
 #include "kernels/table_inl.h"

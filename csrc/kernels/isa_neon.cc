@@ -4,17 +4,23 @@
 namespace les {
 namespace {
 
+constexpr bool kHasPairProduct = false;
+
 // acc + 16 products of signed bytes, in four lanes. Two are added in 16 bits: |a| <= 128 and |b| <= 127 fit.
 inline int32x4_t byte_dot(int32x4_t acc, int8x16_t a, int8x16_t b) {
   const int16x8_t pairs = vmlal_high_s8(vmull_s8(vget_low_s8(a), vget_low_s8(b)), a, b);
   return vpadalq_s16(acc, pairs);
 }
 
+// The instruction with the most products, for measuring.
+inline int32x4_t peak_dot(int32x4_t acc, int8x16_t a, int8x16_t b) { return byte_dot(acc, a, b); }
+
 }  // namespace
 }  // namespace les
 
 #include "kernels/simd_neon.h"
 #include "kernels/math_inl.h"
+#include "kernels/matmul_neon.h"
 #include "kernels/unpack_iq_neon.h"
 #include "kernels/table_inl.h"
 #include "kernels/tables.h"

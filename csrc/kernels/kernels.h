@@ -82,6 +82,8 @@ struct KernelTable {
   // The same without correction: S *= decay; S += factor v k^T; out = S q.
   void (*decay_rule)(float* s, const float* q, const float* k, const float* v, float decay, float factor, int n_k,
                      int n_v, float* out);
+  // n_rounds of integer dot products that touch no memory, for measuring; returns the operations (two a product) done.
+  int64_t (*dot_peak)(int64_t n_rounds, int32_t* checksum);
 };
 
 // The table in use: the best the processor and LES_FORCE_ISA allow. Null with an unknown or unusable forced name.

@@ -1,7 +1,7 @@
 // Products of quantised weights with 8-bit activations: one column straight from memory, several from unpacked weights.
 #pragma once
 
-#include "kernels/matmul_unit_inl.h"
+#include "kernels/matmul_column_inl.h"
 
 namespace les {
 namespace {
@@ -143,11 +143,16 @@ inline void packed_tile(const PackedUnit* packed, int n_units, const Column* x, 
   }
 }
 
+// Two rows and columns at a time where kHasPairProduct (matmul_i8mm.h); returns how many columns it did.
+template <typename P, int kRows>
+inline int pair_product(const PackedUnit* packed, int n_units, const Column* x, int n_cols, F* acc);
+
 // Kept out of line: it depends on the form of the weights only, and several types share it.
 template <typename P, int kRows>
 __attribute__((noinline)) void packed_product(const PackedUnit* packed, int n_units, const Column* x, int n_cols,
                                               F* acc, int bias) {
   int c = 0;
+  if constexpr (kHasPairProduct && kRows > 1) c = pair_product<P, kRows>(packed, n_units, x, n_cols, acc);
   for (; c + kTileCols <= n_cols; c += kTileCols) {
     packed_tile<P, kRows, kTileCols>(packed, n_units, x + c, acc + c, bias);
   }

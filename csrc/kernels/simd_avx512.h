@@ -16,6 +16,7 @@ constexpr int kTileCols = 2;
 constexpr bool kHasSignedDot = false;
 constexpr int kUnroll = 8;
 constexpr int kGemvRows = 4;
+constexpr bool kHasPairProduct = false;
 
 using F = __m512;
 using B = __m512i;
@@ -131,6 +132,11 @@ inline F quad_sums(B x, S8 x_scale, int step) {
   return _mm512_mul_ps(_mm512_cvtepi32_ps(sums), spread(x_scale, step));
 }
 inline F sub_mins16(F acc, S16 m, F sums, int step) { return _mm512_fnmadd_ps(spread(m, step), sums, acc); }
+
+// Sums of products and nothing else, to measure what registers allow. hide() makes the compiler think that b changes.
+using DotSum = I;
+inline DotSum dot_add(DotSum sum, B w, B x) { return _mm512_dpbusd_epi32(sum, w, x); }
+inline void hide(B& b) { __asm__ volatile("" : "+v"(b)); }
 
 inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 

@@ -1,5 +1,6 @@
 // ARM NEON: eight float lanes in two registers, steps of 32 weights. The including file brings byte_dot(), which
-// multiplies 16 signed bytes and adds them up in four lanes; see isa_neon.cc and isa_neon_dotprod.cc.
+// multiplies 16 signed bytes and adds them up in four lanes, peak_dot(), and
+// kHasPairProduct: whether matmul_i8mm.h is included.
 #pragma once
 
 #include <arm_neon.h>
@@ -13,7 +14,7 @@ namespace {
 
 constexpr int kLanes = 8;
 constexpr int kStep = 32;
-constexpr int kTileRows = 4;
+constexpr int kTileRows = kHasPairProduct ? 8 : 4;
 constexpr int kTileCols = 2;
 constexpr bool kHasSignedDot = true;
 constexpr int kUnroll = 8;
@@ -25,7 +26,6 @@ struct F {
 struct B {
   int8x16_t low, high;
 };
-struct I {};
 
 inline F f_set(float a) { return {vdupq_n_f32(a), vdupq_n_f32(a)}; }
 inline F f_zero() { return f_set(0.0f); }
@@ -143,29 +143,14 @@ inline void b_store(void* p, B b) {
   vst1q_s8(static_cast<int8_t*>(p) + 16, b.high);
 }
 
-// Weights are signed or below 128, so nothing is biased.
-inline I dot_start(B, int) { return {}; }
-template <bool kSigned>
-inline F scaled_dot(F acc, B w, B x, I, S8 s, int step) {
-  const int32x4_t dot = byte_dot(byte_dot(vdupq_n_s32(0), w.low, x.low), w.high, x.high);
-  return {vfmaq_n_f32(acc.low, vcvtq_f32_s32(dot), s.v[step]), acc.high};
+// Sums of products and nothing else, to measure what registers allow. hide() makes the compiler think that b changes.
+struct DotSum {
+  int32x4_t low, high;
+};
+inline DotSum dot_add(DotSum sum, B w, B x) {
+  return {peak_dot(sum.low, w.low, x.low), peak_dot(sum.high, w.high, x.high)};
 }
-template <bool kSigned>
-inline F scaled_dot(F acc, B w, B x, I, S16 s, int step) {
-  const int32x4_t low = byte_dot(vdupq_n_s32(0), w.low, x.low);
-  const int32x4_t high = byte_dot(vdupq_n_s32(0), w.high, x.high);
-  return {vfmaq_n_f32(acc.low, vcvtq_f32_s32(low), s.v[2 * step]),
-          vfmaq_n_f32(acc.high, vcvtq_f32_s32(high), s.v[2 * step + 1])};
-}
-inline F sub_mins(F acc, S8 m, S8 x_sum) { return f_fnma(f_load(m.v), f_load(x_sum.v), acc); }
-inline F quad_sums(B x, S8 x_scale, int step) {
-  const float32x4_t low = vcvtq_f32_s32(vpaddlq_s16(vpaddlq_s8(x.low)));
-  const float32x4_t high = vcvtq_f32_s32(vpaddlq_s16(vpaddlq_s8(x.high)));
-  return {vmulq_n_f32(low, x_scale.v[step]), vmulq_n_f32(high, x_scale.v[step])};
-}
-inline F sub_mins16(F acc, S16 m, F sums, int step) {
-  return {vfmsq_n_f32(acc.low, sums.low, m.v[2 * step]), vfmsq_n_f32(acc.high, sums.high, m.v[2 * step + 1])};
-}
+inline void hide(B& b) { __asm__ volatile("" : "+w"(b.low), "+w"(b.high)); }
 
 inline void prefetch(const void* p) { __builtin_prefetch(p); }
 

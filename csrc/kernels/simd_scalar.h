@@ -12,11 +12,11 @@ namespace {
 
 constexpr int kLanes = 8;  // floats in an F
 constexpr int kStep = 32;  // weights in a B
-constexpr int kTileRows = 2;  // rows and columns of the inner tile of matmul
-constexpr int kTileCols = 1;
+constexpr int kTileRows = 2, kTileCols = 1;  // of the inner tile of matmul
 constexpr bool kHasSignedDot = true;  // signed weights need no bias
 constexpr int kUnroll = 1;  // the compiler decides
 constexpr int kGemvRows = 1;
+constexpr bool kHasPairProduct = false;
 
 struct F {
   float v[kLanes];

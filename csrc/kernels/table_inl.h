@@ -6,6 +6,7 @@
 #include "kernels/glu_inl.h"
 #include "kernels/matmul_float_inl.h"
 #include "kernels/matmul_inl.h"
+#include "kernels/peak_inl.h"
 #include "kernels/recurrent_inl.h"
 
 namespace les {
@@ -66,6 +67,7 @@ constexpr KernelTable make_table(const char* isa) {
   table.dot = dot;
   table.delta_rule = delta_rule;
   table.decay_rule = decay_rule;
+  table.dot_peak = dot_peak;
   return table;
 }
 

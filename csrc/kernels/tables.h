@@ -14,6 +14,7 @@ extern const KernelTable kAvx512VbmiKernels;
 #elif defined(__aarch64__)
 extern const KernelTable kNeonKernels;
 extern const KernelTable kNeonDotprodKernels;
+extern const KernelTable kNeonI8mmKernels;
 #endif
 
 }  // namespace les

@@ -12,13 +12,24 @@ import numpy.typing as npt
 __version__: str
 
 def isa() -> str:
-    """Name of the kernel table in use: "scalar", "avx2", "avxvnni", "avx512", "avx512vbmi", "neon", "neon_dotprod"."""
+    """Name of the kernel table in use: "scalar", "avx2", "avxvnni", "avx512", "avx512vbmi", "neon", "neon_dotprod", "neon_i8mm"."""
 
 def isas() -> list[str]:
     """Kernel tables that this build has and this processor can run, best first."""
 
 def cpu_info() -> dict[str, Any]:
     """isas (as isas() gives them), cores, default_threads."""
+
+def bench_decode(
+    type: str, n_in: int, n_out: int, threads: int, memory_bytes: int, rounds: int, use_float: bool
+) -> tuple[float, float]:
+    """Bytes per second of weights when one token meets matrices [n_out, n_in] in memory, and of plain reading."""
+
+def bench_prefill(type: str, n_in: int, n_out: int, columns: int, threads: int, rounds: int, use_float: bool) -> float:
+    """Operations (two a weight and column) per second of one matrix times so many columns."""
+
+def bench_dot_peak(threads: int, rounds: int) -> float:
+    """Operations per second of integer dot products that touch no memory."""
 
 # --- files -------------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 les_test(kernels_matmul_test)
 les_test(kernels_math_test)
 les_test(kernels_dispatch_test)
+les_test(kernels_bench_test)
 
 # Sanitizers add symbols of their own.
 if(CMAKE_NM AND NOT LES_SANITIZE)
@@ -8,7 +9,3 @@ if(CMAKE_NM AND NOT LES_SANITIZE)
            COMMAND ${CMAKE_COMMAND} -DNM=${CMAKE_NM} "-DOBJECTS=$<JOIN:$<TARGET_OBJECTS:les_core>,,>"
                    -P ${CMAKE_CURRENT_SOURCE_DIR}/check_isa_symbols.cmake)
 endif()
-
-# Not a test: prints GB/s and GFLOP/s.
-add_executable(bench_kernels EXCLUDE_FROM_ALL bench_kernels.cc)
-target_link_libraries(bench_kernels PRIVATE les_core les_flags)

@@ -50,6 +50,14 @@ TEST_CASE("tables are offered only where the processor has their instructions") 
   CHECK((kernels_named("avx512vbmi") != nullptr) == cpu.avx512vbmi);
   CHECK((kernels_named("neon") != nullptr) == cpu.neon);
   CHECK((kernels_named("neon_dotprod") != nullptr) == cpu.dotprod);
+  CHECK((kernels_named("neon_i8mm") != nullptr) == cpu.i8mm);
+}
+
+TEST_CASE("an emulated processor gets the table that its tester expects") {
+  const char* expected = std::getenv("LES_EXPECT_ISA");
+  if (expected == nullptr) return;
+  REQUIRE(kernels() != nullptr);
+  CHECK(std::strcmp(kernels()->isa, expected) == 0);
 }
 
 TEST_CASE("every usable table passes the self-test") {

@@ -185,3 +185,32 @@ TEST_CASE("a column has the same bits alone, beside others, and in any number of
     }
   });
 }
+
+TEST_CASE("products with SMMLA have the bits of those with SDOT") {
+  const KernelTable* pairs = kernels_named("neon_i8mm");
+  const KernelTable* dots = kernels_named("neon_dotprod");
+  if (pairs == nullptr) {
+    MESSAGE("skipped: no i8mm here");
+    return;
+  }
+  REQUIRE(dots != nullptr);
+  for (const TestType& type : all_test_types()) {
+    const std::string name = qtype_info(type.type).name;
+    CAPTURE(name);
+    TestRandom random = {21};
+    const int n_in = 256 * 9 + (type.block_elements < 256 ? 64 : 0);
+    constexpr size_t kRows = 27;
+    const size_t row_bytes = static_cast<size_t>(n_in / type.block_elements * type.block_bytes);
+    std::vector<uint8_t> w(row_bytes * kRows);
+    fill_test_blocks(type, w.data(), w.size() / static_cast<size_t>(type.block_bytes), random);
+    for (const int n_cols : {1, 2, 3, 4, 5, 7, 16, 67}) {
+      CAPTURE(n_cols);
+      const ActivationBuffer x(*dots, n_in, n_cols, static_cast<size_t>(padded(n_in)), random);
+      std::vector<float> a(kRows * static_cast<size_t>(n_cols));
+      std::vector<float> b(a.size());
+      pairs->matmul[static_cast<size_t>(type.type)](w.data(), row_bytes, kRows, x.view, a.data(), kRows);
+      dots->matmul[static_cast<size_t>(type.type)](w.data(), row_bytes, kRows, x.view, b.data(), kRows);
+      CHECK(std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
+    }
+  }
+}

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 import les
+from les.cli.bench_kernels import register_kernels
 from les.cli.common import add_model_options, load_model, out_json
 from les.errors import InvalidArgumentError
 from les.sizes import format_size
@@ -37,6 +38,7 @@ def register(subparsers: Any) -> None:
     p.add_argument("--json", action="store_true")
     add_model_options(p)
     p.set_defaults(run=run_decode)
+    register_kernels(kinds)
 
 
 def prompt_tokens(model: les.Model, n: int) -> list[int]:
