@@ -12,7 +12,8 @@ import numpy.typing as npt
 __version__: str
 
 def isa() -> str:
-    """Name of the kernel table in use: "scalar", "avx2", "avxvnni", "avx512", "avx512vbmi", "neon", "neon_dotprod", "neon_i8mm"."""
+    """Name of the kernel table in use: "scalar", "avx2", "avxvnni", "avx512", "avx512vbmi", "neon", "neon_dotprod",
+    "neon_i8mm"."""
 
 def isas() -> list[str]:
     """Kernel tables that this build has and this processor can run, best first."""

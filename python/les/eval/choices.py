@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from les.engine import Model, Session
+from les.engine import Model
+from les.session import Session
 from les.errors import InvalidArgumentError, NotFoundError, ReadError
 from les.eval.statistics import Estimate, paired_difference, wilson
 from les.eval.tokens import log_softmax
