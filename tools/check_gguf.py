@@ -41,6 +41,8 @@ HARMLESS_KEYS = {
     r"les\..*": "read with the packed experts",
     r"tokenizer\.(ggml|chat_template|huggingface).*": "checked with the tokenizer",
     r"vocab_size": "the embedding's rows say it",
+    r"rope\.scaling\.finetuned": "says how the model was trained",
+    r"attention\.layer_norm_epsilon": "the norms are RMS norms, with an epsilon of their own",
     r"rope\.dimension_sections": "sections turn text as plain rotary encoding does",
 }
 HARMLESS_TENSORS = {

@@ -115,6 +115,9 @@ void check_prompt(Session& session, const Npz& golden, const std::string& prompt
   if (const auto noise = golden.find("batch_vs_single_" + prompt); noise != golden.end()) {
     bound = std::max(bound, 3.0 * static_cast<double>(noise->second.values<float>()[0]));
   }
+  // These were recorded with GELU looked up in half precision; tests/reference/gemma4.py holds the engine to exact
+  // GELU.
+  if (session.engine().config().arch == "gemma4") bound = std::max(bound, 4e-3);
   CHECK(difference(eval(session, golden.at("prompt_" + prompt).values<int32_t>()), expected).largest <= bound);
   const std::vector<int32_t> tokens = golden.at("decode_tokens_" + prompt).values<int32_t>();
   const auto n_vocab = static_cast<std::ptrdiff_t>(steps.size() / tokens.size());
