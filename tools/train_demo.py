@@ -5,7 +5,7 @@ Every expert is the dense FFN plus a low-rank delta of its own; only deltas and 
 machine and on conversations sampled from the dense model. The stages run one after the other and each keeps its result
 in --work; `train` goes on from its last checkpoint. `python/les/data/demo_recipe.npz` is such a recipe.
 
-Needs les with its extra [train] (torch). `data` wants about 2 GB of memory, `start` and `train` about 4 GB.
+Needs les with its extra [train] (torch).
 """
 
 from __future__ import annotations

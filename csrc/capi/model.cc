@@ -25,6 +25,12 @@ les_options default_options() {
   return options;
 }
 
+// What the library knows of the caller's options; NULL: the defaults.
+les_status known_options(const les_options* options, les_options* known) {
+  *known = default_options();
+  return options == nullptr ? LES_OK : les::capi::copy_options(options, sizeof(*known), kOptionsMinBytes, known);
+}
+
 Status check_flag(const char* name, int32_t value, int32_t largest) {
   if (value >= 0 && value <= largest) return Status::ok();
   return make_error(Code::kInvalidArgument, "%s is %d; expected 0 to %d", name, value, largest);
@@ -131,11 +137,8 @@ les_status les_options_init(les_options* options, size_t struct_size) {
 les_status les_plan_memory(const char* path, const les_options* options, les_plan* plan, size_t plan_size) {
   LES_REQUIRE(path);
   LES_REQUIRE(plan);
-  les_options known = default_options();
-  if (options != nullptr) {
-    const les_status status = les::capi::copy_options(options, sizeof(known), kOptionsMinBytes, &known);
-    if (status != LES_OK) return status;
-  }
+  les_options known;
+  if (const les_status status = known_options(options, &known); status != LES_OK) return status;
   return guard([&]() -> Status {
     LES_ASSIGN_OR_RETURN(const les::EngineOptions engine_opts, engine_options(known));
     int context = 0;
@@ -149,11 +152,8 @@ les_status les_plan_memory(const char* path, const les_options* options, les_pla
 les_status les_model_open(const char* path, const les_options* options, les_model** model) {
   LES_REQUIRE(path);
   LES_REQUIRE(model);
-  les_options known = default_options();
-  if (options != nullptr) {
-    const les_status status = les::capi::copy_options(options, sizeof(known), kOptionsMinBytes, &known);
-    if (status != LES_OK) return status;
-  }
+  les_options known;
+  if (const les_status status = known_options(options, &known); status != LES_OK) return status;
   return guard([&]() -> Status {
     LES_ASSIGN_OR_RETURN(const les::EngineOptions engine_opts, engine_options(known));
     les::ProgressFn progress;

@@ -6,35 +6,18 @@
 namespace les {
 namespace {
 
-// kRows rows of the state at once, to hide the latency of the sums.
+// kRows rows at once, to hide the latency of the sums: S = decay S + change k^T; out = S q.
 template <int kRows>
-inline void delta_rows(float* s, const float* q, const float* k, const float* v, float decay, float beta, int n_k,
-                       float* out) {
-  const F factor = f_set(decay);
+inline void update_rows(float* s, const float* q, const float* k, const F* change, F decay, int n_k, float* out) {
   F sum[kRows];
   for (int r = 0; r < kRows; ++r) sum[r] = f_zero();
   for_lanes(n_k, [&](int i, int lanes) {
     const F key = load_lanes(k + i, lanes);
-#pragma GCC unroll kUnroll
-    for (int r = 0; r < kRows; ++r) {
-      float* at = s + static_cast<ptrdiff_t>(r) * n_k + i;
-      const F state = f_mul(load_lanes(at, lanes), factor);
-      store_lanes(at, state, lanes);
-      sum[r] = f_fma(state, key, sum[r]);
-    }
-  });
-  F change[kRows];
-  for (int r = 0; r < kRows; ++r) {
-    change[r] = f_set(beta * (v[r] - f_sum(sum[r])));
-    sum[r] = f_zero();
-  }
-  for_lanes(n_k, [&](int i, int lanes) {
-    const F key = load_lanes(k + i, lanes);
     const F query = load_lanes(q + i, lanes);
 #pragma GCC unroll kUnroll
     for (int r = 0; r < kRows; ++r) {
       float* at = s + static_cast<ptrdiff_t>(r) * n_k + i;
-      const F state = f_fma(change[r], key, load_lanes(at, lanes));
+      const F state = f_fma(change[r], key, f_mul(load_lanes(at, lanes), decay));
       store_lanes(at, state, lanes);
       sum[r] = f_fma(state, query, sum[r]);
     }
@@ -42,43 +25,47 @@ inline void delta_rows(float* s, const float* q, const float* k, const float* v,
   for (int r = 0; r < kRows; ++r) out[r] = f_sum(sum[r]);
 }
 
-void delta_rule(float* s, const float* q, const float* k, const float* v, float decay, float beta, int n_k, int n_v,
-                float* out) {
-  int r = 0;
-  for (; r + 4 <= n_v; r += 4)
-    delta_rows<4>(s + static_cast<ptrdiff_t>(r) * n_k, q, k, v + r, decay, beta, n_k, out + r);
-  for (; r < n_v; ++r) delta_rows<1>(s + static_cast<ptrdiff_t>(r) * n_k, q, k, v + r, decay, beta, n_k, out + r);
-}
-
-template <int kRows>
-inline void decay_rows(float* s, const float* q, const float* k, const float* v, float decay, float factor, int n_k,
-                       float* out) {
-  const F kept = f_set(decay);
-  F change[kRows], sum[kRows];
-  for (int r = 0; r < kRows; ++r) {
-    change[r] = f_set(factor * v[r]);
-    sum[r] = f_zero();
-  }
-  for_lanes(n_k, [&](int i, int lanes) {
-    const F key = load_lanes(k + i, lanes);
-    const F query = load_lanes(q + i, lanes);
+struct DeltaRule {
+  template <int kRows>
+  static void rows(float* s, const float* q, const float* k, const float* v, float decay, float beta, int n_k,
+                   float* out) {
+    const F factor = f_set(decay);
+    F known[kRows];
+    for (int r = 0; r < kRows; ++r) known[r] = f_zero();
+    for_lanes(n_k, [&](int i, int lanes) {
+      const F key = load_lanes(k + i, lanes);
 #pragma GCC unroll kUnroll
-    for (int r = 0; r < kRows; ++r) {
-      float* at = s + static_cast<ptrdiff_t>(r) * n_k + i;
-      const F state = f_fma(change[r], key, f_mul(load_lanes(at, lanes), kept));
-      store_lanes(at, state, lanes);
-      sum[r] = f_fma(state, query, sum[r]);
-    }
-  });
-  for (int r = 0; r < kRows; ++r) out[r] = f_sum(sum[r]);
-}
+      for (int r = 0; r < kRows; ++r) {
+        const F state = load_lanes(s + static_cast<ptrdiff_t>(r) * n_k + i, lanes);
+        known[r] = f_fma(f_mul(state, factor), key, known[r]);
+      }
+    });
+    F change[kRows];
+    for (int r = 0; r < kRows; ++r) change[r] = f_set(beta * (v[r] - f_sum(known[r])));
+    update_rows<kRows>(s, q, k, change, factor, n_k, out);
+  }
+};
 
-void decay_rule(float* s, const float* q, const float* k, const float* v, float decay, float factor, int n_k, int n_v,
-                float* out) {
+struct DecayRule {
+  template <int kRows>
+  static void rows(float* s, const float* q, const float* k, const float* v, float decay, float factor, int n_k,
+                   float* out) {
+    F change[kRows];
+    for (int r = 0; r < kRows; ++r) change[r] = f_set(factor * v[r]);
+    update_rows<kRows>(s, q, k, change, f_set(decay), n_k, out);
+  }
+};
+
+template <typename Rule>
+void recur(float* s, const float* q, const float* k, const float* v, float decay, float factor, int n_k, int n_v,
+           float* out) {
   int r = 0;
-  for (; r + 4 <= n_v; r += 4)
-    decay_rows<4>(s + static_cast<ptrdiff_t>(r) * n_k, q, k, v + r, decay, factor, n_k, out + r);
-  for (; r < n_v; ++r) decay_rows<1>(s + static_cast<ptrdiff_t>(r) * n_k, q, k, v + r, decay, factor, n_k, out + r);
+  for (; r + 4 <= n_v; r += 4) {
+    Rule::template rows<4>(s + static_cast<ptrdiff_t>(r) * n_k, q, k, v + r, decay, factor, n_k, out + r);
+  }
+  for (; r < n_v; ++r) {
+    Rule::template rows<1>(s + static_cast<ptrdiff_t>(r) * n_k, q, k, v + r, decay, factor, n_k, out + r);
+  }
 }
 
 }  // namespace

@@ -65,8 +65,8 @@ constexpr KernelTable make_table(const char* isa) {
   table.add_scaled = add_scaled;
   table.softmax = softmax;
   table.dot = dot;
-  table.delta_rule = delta_rule;
-  table.decay_rule = decay_rule;
+  table.delta_rule = recur<DeltaRule>;
+  table.decay_rule = recur<DecayRule>;
   table.dot_peak = dot_peak;
   return table;
 }

@@ -391,6 +391,7 @@ void bind_session(py::module_& m) {
 
 void bind_engine(py::module_& m) {
   bind_session(m);
+  m.attr("LOG_TOKENS") = les::kLogTokens;
   m.def(
       "plan_memory",
       [](const std::string& path, const py::dict& options) {

@@ -11,6 +11,8 @@ import numpy.typing as npt
 
 __version__: str
 
+LOG_TOKENS: int  # of a recurrent layer, that can be taken back one by one
+
 def isa() -> str:
     """Name of the kernel table in use: "scalar", "avx2", "avxvnni", "avx512", "avx512vbmi", "neon", "neon_dotprod",
     "neon_i8mm"."""

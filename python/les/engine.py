@@ -7,7 +7,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 
 import numpy as np
 
@@ -21,10 +21,41 @@ from les.sampler import SamplingParams
 from les.session import Session
 from les.sizes import parse_size
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 Prompt = str | Sequence[Message] | Sequence[int]
 Progress = Callable[[int, int], None]
 
-MAX_DRAFT = 23  # with its anchor as long as what a recurrent layer can take back
+MAX_DRAFT = _core.LOG_TOKENS - 1  # with its anchor as long as what a recurrent layer can take back
+
+
+class GenerateSettings(TypedDict, total=False):
+    """Keywords of Model.generate, for type checkers; their defaults and meaning stand there."""
+
+    max_tokens: int
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    repeat_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    penalty_last_n: int
+    seed: int | None
+    logit_bias: Mapping[int, float] | None
+    stop: str | int | Iterable[str | int]
+    logprobs: int | None
+    raw: bool
+    system: str | None
+    template: str | None
+    tools: Sequence[Mapping[str, Any]] | None
+    thinking: bool | None
+    template_variables: Mapping[str, Any] | None
+    session: Session | None
+    draft: str | Path | Drafter | None
+    draft_max: int
+    draft_fixed: bool
 
 
 class Model:
@@ -188,63 +219,11 @@ class Model:
 
     @overload
     def generate(
-        self,
-        prompt: Prompt,
-        *,
-        stream: Literal[False] = False,
-        max_tokens: int = ...,
-        temperature: float = ...,
-        top_k: int = ...,
-        top_p: float = ...,
-        min_p: float = ...,
-        repeat_penalty: float = ...,
-        presence_penalty: float = ...,
-        frequency_penalty: float = ...,
-        penalty_last_n: int = ...,
-        seed: int | None = ...,
-        logit_bias: Mapping[int, float] | None = ...,
-        stop: str | int | Iterable[str | int] = ...,
-        logprobs: int | None = ...,
-        raw: bool = ...,
-        system: str | None = ...,
-        template: str | None = ...,
-        tools: Sequence[Mapping[str, Any]] | None = ...,
-        thinking: bool | None = ...,
-        template_variables: Mapping[str, Any] | None = ...,
-        session: Session | None = ...,
-        draft: str | Path | Drafter | None = ...,
-        draft_max: int = ...,
-        draft_fixed: bool = ...,
+        self, prompt: Prompt, *, stream: Literal[False] = False, **settings: Unpack[GenerateSettings]
     ) -> GenerationResult: ...
     @overload
     def generate(
-        self,
-        prompt: Prompt,
-        *,
-        stream: Literal[True],
-        max_tokens: int = ...,
-        temperature: float = ...,
-        top_k: int = ...,
-        top_p: float = ...,
-        min_p: float = ...,
-        repeat_penalty: float = ...,
-        presence_penalty: float = ...,
-        frequency_penalty: float = ...,
-        penalty_last_n: int = ...,
-        seed: int | None = ...,
-        logit_bias: Mapping[int, float] | None = ...,
-        stop: str | int | Iterable[str | int] = ...,
-        logprobs: int | None = ...,
-        raw: bool = ...,
-        system: str | None = ...,
-        template: str | None = ...,
-        tools: Sequence[Mapping[str, Any]] | None = ...,
-        thinking: bool | None = ...,
-        template_variables: Mapping[str, Any] | None = ...,
-        session: Session | None = ...,
-        draft: str | Path | Drafter | None = ...,
-        draft_max: int = ...,
-        draft_fixed: bool = ...,
+        self, prompt: Prompt, *, stream: Literal[True], **settings: Unpack[GenerateSettings]
     ) -> TextStream: ...
 
     def generate(

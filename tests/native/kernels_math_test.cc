@@ -352,70 +352,45 @@ TEST_CASE("a head's result does not depend on the heads beside it") {
   });
 }
 
-TEST_CASE("the delta rule agrees with double") {
-  for_tables([](const KernelTable& table) {
-    TestRandom random = {12};
-    for (const auto& [n_k, n_v] : {std::array{128, 128}, std::array{20, 7}, std::array{1, 1}, std::array{64, 33}}) {
-      const size_t n_key = static_cast<size_t>(n_k);
-      const size_t n_value = static_cast<size_t>(n_v);
-      Guarded state(n_key * n_value * sizeof(float));
-      std::vector<double> want(n_key * n_value);
-      for (size_t i = 0; i < want.size(); ++i) {
-        state.as<float>()[i] = random.uniform(-1.0f, 1.0f);
-        want[i] = static_cast<double>(state.as<float>()[i]);
-      }
-      const std::vector<float> q = random_floats(n_key, -0.2f, 0.2f, random);
-      const std::vector<float> k = random_floats(n_key, -0.2f, 0.2f, random);
-      const std::vector<float> v = random_floats(n_value, -1.0f, 1.0f, random);
-      Guarded out(n_value * sizeof(float));
-      table.delta_rule(state.as<float>(), q.data(), k.data(), v.data(), 0.9f, 0.3f, n_k, n_v, out.as<float>());
-      CHECK((state.is_intact() && out.is_intact()));
-      for (size_t r = 0; r < n_value; ++r) {
-        double known = 0.0;
-        for (size_t i = 0; i < n_key; ++i)
-          known += (want[r * n_key + i] *= static_cast<double>(0.9f)) * static_cast<double>(k[i]);
-        const double change = static_cast<double>(0.3f) * (static_cast<double>(v[r]) - known);
-        double result = 0.0;
-        for (size_t i = 0; i < n_key; ++i) {
-          want[r * n_key + i] += change * static_cast<double>(k[i]);
-          result += want[r * n_key + i] * static_cast<double>(q[i]);
-          CHECK(std::fabs(want[r * n_key + i] - static_cast<double>(state.as<float>()[r * n_key + i])) < 1e-6);
-        }
-        CHECK(std::fabs(result - static_cast<double>(out.as<float>()[r])) < 2e-6);
-      }
+// corrects: what the state knows of the value is taken off first, as the delta rule does.
+void check_recurrence(decltype(KernelTable::delta_rule) rule, bool corrects, float key_range) {
+  constexpr float kDecay = 0.9f, kFactor = 0.3f;
+  TestRandom random = {12};
+  for (const auto& [n_k, n_v] : {std::array{128, 128}, std::array{20, 7}, std::array{1, 1}, std::array{64, 33}}) {
+    const size_t n_key = static_cast<size_t>(n_k);
+    const size_t n_value = static_cast<size_t>(n_v);
+    Guarded state(n_key * n_value * sizeof(float));
+    std::vector<double> want(n_key * n_value);
+    for (size_t i = 0; i < want.size(); ++i) {
+      state.as<float>()[i] = random.uniform(-1.0f, 1.0f);
+      want[i] = static_cast<double>(state.as<float>()[i]);
     }
-  });
+    const std::vector<float> q = random_floats(n_key, -0.2f, 0.2f, random);
+    const std::vector<float> k = random_floats(n_key, -key_range, key_range, random);
+    const std::vector<float> v = random_floats(n_value, -1.0f, 1.0f, random);
+    Guarded out(n_value * sizeof(float));
+    rule(state.as<float>(), q.data(), k.data(), v.data(), kDecay, kFactor, n_k, n_v, out.as<float>());
+    CHECK((state.is_intact() && out.is_intact()));
+    for (size_t r = 0; r < n_value; ++r) {
+      double known = 0.0;
+      for (size_t i = 0; i < n_key; ++i)
+        known += (want[r * n_key + i] *= static_cast<double>(kDecay)) * static_cast<double>(k[i]);
+      const double change = static_cast<double>(kFactor) * (static_cast<double>(v[r]) - (corrects ? known : 0.0));
+      double result = 0.0;
+      for (size_t i = 0; i < n_key; ++i) {
+        want[r * n_key + i] += change * static_cast<double>(k[i]);
+        result += want[r * n_key + i] * static_cast<double>(q[i]);
+        CHECK(std::fabs(want[r * n_key + i] - static_cast<double>(state.as<float>()[r * n_key + i])) < 1e-6);
+      }
+      CHECK(std::fabs(result - static_cast<double>(out.as<float>()[r])) < 2e-6);
+    }
+  }
+}
+
+TEST_CASE("the delta rule agrees with double") {
+  for_tables([](const KernelTable& table) { check_recurrence(table.delta_rule, true, 0.2f); });
 }
 
 TEST_CASE("the decay rule agrees with double") {
-  for_tables([](const KernelTable& table) {
-    TestRandom random = {13};
-    for (const auto& [n_k, n_v] : {std::array{128, 64}, std::array{20, 7}, std::array{1, 1}, std::array{16, 33}}) {
-      const size_t n_key = static_cast<size_t>(n_k);
-      const size_t n_value = static_cast<size_t>(n_v);
-      Guarded state(n_key * n_value * sizeof(float));
-      std::vector<double> want(n_key * n_value);
-      for (size_t i = 0; i < want.size(); ++i) {
-        state.as<float>()[i] = random.uniform(-1.0f, 1.0f);
-        want[i] = static_cast<double>(state.as<float>()[i]);
-      }
-      const std::vector<float> q = random_floats(n_key, -0.2f, 0.2f, random);
-      const std::vector<float> k = random_floats(n_key, -1.0f, 1.0f, random);
-      const std::vector<float> v = random_floats(n_value, -1.0f, 1.0f, random);
-      Guarded out(n_value * sizeof(float));
-      table.decay_rule(state.as<float>(), q.data(), k.data(), v.data(), 0.8f, 0.3f, n_k, n_v, out.as<float>());
-      CHECK((state.is_intact() && out.is_intact()));
-      for (size_t r = 0; r < n_value; ++r) {
-        double result = 0.0;
-        for (size_t i = 0; i < n_key; ++i) {
-          double& at = want[r * n_key + i];
-          at = at * static_cast<double>(0.8f) +
-               static_cast<double>(0.3f) * static_cast<double>(v[r]) * static_cast<double>(k[i]);
-          result += at * static_cast<double>(q[i]);
-          CHECK(std::fabs(at - static_cast<double>(state.as<float>()[r * n_key + i])) < 1e-6);
-        }
-        CHECK(std::fabs(result - static_cast<double>(out.as<float>()[r])) < 2e-6);
-      }
-    }
-  });
+  for_tables([](const KernelTable& table) { check_recurrence(table.decay_rule, false, 1.0f); });
 }

@@ -19,15 +19,15 @@ from les.sizes import format_size
 
 
 def register(subparsers: Any) -> None:
-    raw = argparse.RawDescriptionHelpFormatter
     bench = subparsers.add_parser(
-        "bench", help="measure speed", epilog="example:\n  les bench decode demo --memory 400MiB", formatter_class=raw
+        "bench",
+        help="measure speed",
+        epilog="example:\n  les bench decode demo --memory 400MiB",
     )
     kinds = bench.add_subparsers(dest="kind", metavar="KIND", required=True)
     p = kinds.add_parser(
         "decode",
         help="prefill and decode speed of a model",
-        formatter_class=raw,
         epilog="examples:\n  les bench decode demo\n  les bench decode model.les --memory 3GiB --flash ufs4 --json",
     )
     p.add_argument("model")

@@ -48,7 +48,6 @@ def register_kernels(kinds: Any) -> None:
     p = kinds.add_parser(
         "kernels",
         help="speed of the products of matrices, by weight type",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Decode: GB/s of weights that one token's product reads from memory, beside plain reading.\n"
         "Prefill: GFLOP/s of several tokens' product, beside integer dot products in registers.\n"
         "LES_FORCE_ISA chooses the kernels.",

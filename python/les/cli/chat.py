@@ -51,7 +51,6 @@ def register(subparsers: Any) -> None:
         help="chat with a model",
         description="Chat with a model in the terminal.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     p.add_argument("model", nargs="?", default=DEMO, help="file, folder or name; default: the demo model")
     p.add_argument("--system", metavar="TEXT", help="system message")

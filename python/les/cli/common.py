@@ -93,6 +93,7 @@ def sampling_settings(args: argparse.Namespace) -> dict[str, Any]:
 def load_settings(args: argparse.Namespace) -> dict[str, Any]:
     """Keyword arguments of les.load."""
     return {
+        "log": (lambda line: err.print(line, style="dim", markup=False)) if args.verbose else None,
         "memory": args.memory,
         "context": args.context,
         "threads": args.threads,
@@ -155,19 +156,17 @@ def load_model(args: argparse.Namespace) -> les.Model:
             done = subprocess.run([sys.executable, "-m", "les", "pull", name])
             if done.returncode:
                 sys.exit(done.returncode)
-    log = (lambda line: err.print(line, style="dim", markup=False)) if args.verbose else None
     with progress_bar("loading") as report:
-        return les.load(name, progress=report, log=log, **load_settings(args))
+        return les.load(name, progress=report, **load_settings(args))
 
 
 def stats_line(result: les.GenerationResult) -> str:
     """One line about a finished generation."""
     t, s = result.timings, result.stats
-    n = max(1, t.completion_tokens + t.prefilled_tokens)
     parts = [
         f"{t.completion_tokens} tokens, {t.decode_tok_s:.1f} tok/s",
         f"first token {t.ttft_s:.2f} s ({t.prefilled_tokens} prompt tokens, {t.prefill_tok_s:.0f} tok/s)",
-        f"experts {s.hit_rate:.0%} in memory, {s.flash_bytes / n / 2**20:.1f} MiB/token from disk, "
+        f"experts {s.hit_rate:.0%} in memory, {s.flash_bytes_per_token / 2**20:.1f} MiB/token from disk, "
         f"waited {s.stall_s:.2f} s",
         f"peak {format_size(s.peak_bytes)}",
     ]

@@ -23,19 +23,16 @@ EXAMPLES = """examples:
 
 
 def register(subparsers: Any) -> None:
-    raw = argparse.RawDescriptionHelpFormatter
     p = subparsers.add_parser(
         "eval",
         help="measure quality",
         description="Measure how good a model is, or how far one is from another.",
         epilog=EXAMPLES,
-        formatter_class=raw,
     )
     kinds = p.add_subparsers(dest="kind", metavar="KIND", required=True)
     p = kinds.add_parser(
         "perplexity",
         help="of text files",
-        formatter_class=raw,
         epilog="examples:\n  les eval perplexity demo text.txt\n"
         "  les eval perplexity demo a.txt b.txt --compare smaller.les --json",
     )
@@ -51,7 +48,6 @@ def register(subparsers: Any) -> None:
         p = kinds.add_parser(
             kind,
             help=what,
-            formatter_class=raw,
             epilog=f"example:\n  les eval {kind} model.gguf smaller.les text.txt --tokens 8192",
         )
         p.add_argument("model", metavar="BASE")
@@ -62,7 +58,6 @@ def register(subparsers: Any) -> None:
     p = kinds.add_parser(
         "choices",
         help="multiple-choice questions",
-        formatter_class=raw,
         description="Files of JSON lines: {question, choices, answer}, "
         "or the forms of ARC, HellaSwag and WinoGrande. The choice with the highest likelihood counts.",
         epilog="examples:\n  les eval choices demo questions.jsonl\n"

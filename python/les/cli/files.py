@@ -15,11 +15,9 @@ from les.sizes import format_size
 
 
 def register(subparsers: Any) -> None:
-    raw = argparse.RawDescriptionHelpFormatter
     p = subparsers.add_parser(
         "pack",
         help="repack a GGUF file for streaming",
-        formatter_class=raw,
         description="Write a .les file, in which every expert is one contiguous record.",
         epilog="examples:\n  les pack model.gguf\n  les pack model-00001-of-00003.gguf /data/model.les",
     )
@@ -31,7 +29,6 @@ def register(subparsers: Any) -> None:
     p = subparsers.add_parser(
         "unpack",
         help="turn a .les file back into GGUF",
-        formatter_class=raw,
         epilog="example:\n  les unpack model.les model.gguf",
     )
     p.add_argument("source")
@@ -41,7 +38,6 @@ def register(subparsers: Any) -> None:
     p = subparsers.add_parser(
         "verify",
         help="check a .les file's checksums",
-        formatter_class=raw,
         epilog="examples:\n  les verify demo\n  les verify model.les --json",
     )
     p.add_argument("model")
@@ -50,7 +46,6 @@ def register(subparsers: Any) -> None:
     p = subparsers.add_parser(
         "info",
         help="show what a model file holds",
-        formatter_class=raw,
         epilog="examples:\n  les info demo\n  les info model.gguf --tensors\n"
         "  les info model.gguf --json | jq .bytes_by_type",
     )

@@ -33,7 +33,6 @@ def register(subparsers: Any) -> None:
         help="one prompt, one text",
         description="Write one text; only the text goes to stdout.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     p.add_argument("model", help="file, folder or name of a model")
     p.add_argument("prompt", nargs="*", help="the prompt; '-' is standard input, as is no prompt at all")

@@ -7,6 +7,7 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 import les
 from les.cli import bench, chat, evaluate, files, generate, models, plan, precision, quantize
@@ -24,13 +25,19 @@ EXAMPLES = """examples:
 """
 
 
+class Parser(argparse.ArgumentParser):
+    """Keeps the lines of examples as they are written; its subcommands' parsers are of this class too."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{"formatter_class": argparse.RawDescriptionHelpFormatter, **settings})
+
+
 def make_parser() -> argparse.ArgumentParser:
     """The whole command line."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="les",
         description="Run Mixture-of-Experts language models larger than memory.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"les {les.__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)

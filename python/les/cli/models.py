@@ -21,25 +21,27 @@ known names: """ + ", ".join(ALIASES)
 
 
 def register(subparsers: Any) -> None:
-    raw = argparse.RawDescriptionHelpFormatter
     p = subparsers.add_parser(
         "pull",
         help="fetch a model",
         description="Fetch a model and pack it for streaming.",
         epilog=PULL_EXAMPLES,
-        formatter_class=raw,
     )
     p.add_argument("name", help="demo, a known name, or OWNER/REPO:QUANT")
     p.add_argument("--force", action="store_true", help="fetch again what is there already")
     p.add_argument("--keep-source", action="store_true", help="keep the downloaded GGUF files after packing")
     p.set_defaults(run=run_pull)
     p = subparsers.add_parser(
-        "list", help="show installed models", epilog="example:\n  les list --json", formatter_class=raw
+        "list",
+        help="show installed models",
+        epilog="example:\n  les list --json",
     )
     p.add_argument("--json", action="store_true")
     p.set_defaults(run=run_list)
     p = subparsers.add_parser(
-        "rm", help="remove an installed model", epilog="example:\n  les rm demo", formatter_class=raw
+        "rm",
+        help="remove an installed model",
+        epilog="example:\n  les rm demo",
     )
     p.add_argument("name")
     p.set_defaults(run=run_rm)

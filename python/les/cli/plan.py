@@ -28,7 +28,6 @@ def register(subparsers: Any) -> None:
     p = subparsers.add_parser(
         "plan",
         help="will it fit, and how well?",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Show what running a model takes, from its headers alone.",
         epilog="examples:\n  les plan demo\n  les plan model.gguf --memory 3GiB --context 8192\n"
         "  les plan demo --memory 500MiB --json",

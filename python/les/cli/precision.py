@@ -44,11 +44,9 @@ from les.sizes import format_size, parse_size
 
 
 def register(subparsers: Any) -> None:
-    raw = argparse.RawDescriptionHelpFormatter
     p = subparsers.add_parser(
         "calibrate",
         help="see what a model's experts see on a text",
-        formatter_class=raw,
         description="Run a model over a text and keep, by expert and projection, how often it is used and the "
         "mean squares of "
         "its inputs. Without a text the model's own answers to a list of requests serve. An "
@@ -83,7 +81,6 @@ def register(subparsers: Any) -> None:
     p = subparsers.add_parser(
         "plan-precision",
         help="find the quant type of each layer and projection",
-        formatter_class=raw,
         description="Choose types so that the least is lost for a number of bytes, or the fewest bytes are "
         "used for a loss. "
         "Calibrates and measures first, if that was not done.",
@@ -159,19 +156,12 @@ def stages_bar() -> Iterator[Progress]:
         yield report
 
 
-def load_options(args: argparse.Namespace) -> dict[str, Any]:
-    options = load_settings(args)
-    if args.verbose:
-        options["log"] = lambda line: err.print(line, style="dim", markup=False)
-    return options
-
-
 def prepared(args: argparse.Namespace, path: Path, source: GgufFile) -> Prepared:
     with stages_bar() as report:
         return prepare(
             path,
             source,
-            load_options(args),
+            load_settings(args),
             calibration_file=args.calibration,
             sensitivity_file=args.sensitivity,
             n_tokens=args.sensitivity_tokens,
@@ -201,7 +191,7 @@ def run_calibrate(args: argparse.Namespace) -> int:
                 path,
                 source,
                 target,
-                load_options(args),
+                load_settings(args),
                 texts=read_texts(args.text),
                 n_tokens=args.tokens,
                 window=args.window,
@@ -275,11 +265,9 @@ def run_plan(args: argparse.Namespace) -> int:
 
 def add_comparison(kinds: Any) -> None:
     """`les eval precision` and `les eval sensitivity`."""
-    raw = argparse.RawDescriptionHelpFormatter
     p = kinds.add_parser(
         "precision",
         help="a precision plan against uniform types",
-        formatter_class=raw,
         description="Write the model with a plan, with the best uniform types and with a usual recipe, at most "
         "the same bytes each, "
         "and compare their divergence from the model. Needs room for one smaller model and the model's logits.",
@@ -293,7 +281,6 @@ def add_comparison(kinds: Any) -> None:
     p = kinds.add_parser(
         "sensitivity",
         help="what was measured of layers against whole files",
-        formatter_class=raw,
         description="Take a sample of single changes (layer, projection, type), write the model with each, and "
         "compare the divergence "
         "with what was measured layer by layer.",
@@ -351,7 +338,7 @@ def run_precision(args: argparse.Namespace) -> int:
     for shrink in shrinks:
         Target(shrink=shrink).max_expert_bytes(source)
     ready = prepared(args, path, source)
-    options = {**load_options(args), "context": args.window, "compute": args.compute}
+    options = {**load_settings(args), "context": args.window, "compute": args.compute}
     with stages_bar() as report, _reference(args, path, options, report) as base:
         results = compare_precision(
             path,
@@ -404,7 +391,7 @@ def run_sensitivity(args: argparse.Namespace) -> int:
     # On the tokens of the measurement itself, or rank would differ by the choice of text.
     windows = sensitivity_windows(ready.calibration.windows, args.sensitivity_tokens) or None
     longest = max(map(len, windows)) if windows else args.window
-    options = {**load_options(args), "context": longest, "compute": args.compute}
+    options = {**load_settings(args), "context": longest, "compute": args.compute}
     rows: list[dict[str, Any]] = []
     with stages_bar() as report, _reference(args, path, options, report, windows) as base:
         changes = sample_changes(ready.sensitivities, args.sample)

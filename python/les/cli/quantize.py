@@ -33,7 +33,6 @@ def register(subparsers: Any) -> None:
         description="Write a model's experts anew in other quant "
         "types, for each layer and projection; everything else stays byte for byte.",
         epilog=EXAMPLES + "\ntypes: " + " ".join(WRITABLE),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     p.add_argument("model", help="file, folder or name of a model; best F16, BF16 or Q8_0")
     p.add_argument("target", help="the .les file to write")

@@ -26,26 +26,13 @@ from les.eval.tokens import Reference, Windows, kl_rows, logits_of
 from les.pack.files import ShardReader
 from les.precision.calibration import Calibration
 from les.precision.layer_error import ExpertWeights, LayerSample, layer_changes, relative_error
-from les.precision.qtypes import bits_of, fits, slices_of
+from les.precision.qtypes import WRITABLE, bits_of, fits, slices_of
 from les.precision.writer import read_checked
 
 FORMAT = "les-sensitivity"
 VERSION = 2
-CANDIDATES = (
-    "Q8_0",
-    "Q6_K",
-    "Q5_1",
-    "Q5_K",
-    "Q5_0",
-    "Q4_1",
-    "Q4_K",
-    "IQ4_NL",
-    "Q4_0",
-    "IQ4_XS",
-    "IQ3_S",
-    "Q3_K",
-    "Q2_K",
-)
+# Floats save nothing; MXFP4 is written only where it is asked for by name.
+CANDIDATES = tuple(name for name in WRITABLE if name not in ("F32", "F16", "BF16", "MXFP4"))
 REFERENCE_BITS = 5.0  # where most plans move; far from it the squared error is a poorer guide
 SAMPLE_BYTES = 128 << 20
 
