@@ -1,9 +1,7 @@
-"""Mixed precision: what the probe sees, calibration and its files, layer errors against whole files, the planner
-against brute force."""
+"""Mixed precision: what the probe sees, calibration and its files, layer errors against whole files."""
 
 from __future__ import annotations
 
-import itertools
 import json
 import struct
 import subprocess
@@ -20,7 +18,7 @@ import les
 from les._core import GgufFile, qtype_info
 from les.eval.tokens import Reference, Windows, compare
 from les.pack.gguf_writer import TensorEntry, align_up, encode_header
-from les.precision import PrecisionPlan, calibration, planner, requantize
+from les.precision import PrecisionPlan, calibration, requantize
 from les.precision.calibration import (
     Calibration,
     LayerMoments,
@@ -34,7 +32,6 @@ from les.precision.imatrix import fit_shapes, load_any
 from les.precision.layer_error import LayerSample, layer_changes, run_expert
 from les.precision.pipeline import Target, parse_shrink, plan_for, shapes_of
 from les.precision.plan import expert_bytes, mean_bits
-from les.precision.planner import Option, choose, lower_bound, pareto
 from les.precision.sensitivity import (
     Score,
     Sensitivities,
@@ -309,47 +306,6 @@ def test_importance_matrices_of_both_forms(wide: Path, tmp_path: Path) -> None:
         (tmp_path / "b.dat").write_bytes(broken)
         with pytest.raises(les.LesError):
             load_any(tmp_path / "b.dat")
-
-
-def random_layers(rng: np.random.Generator, n: int, n_options: int) -> list[list[Option]]:
-    return [
-        [Option({"up": f"{i}"}, int(rng.integers(1, 9)) * 16384, float(rng.gamma(1.0))) for i in range(n_options)]
-        for _ in range(n)
-    ]
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_the_planner_finds_what_brute_force_finds(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    layers = random_layers(rng, 5, 4)
-    every = [(sum(o.n_bytes for o in c), sum(o.cost for o in c)) for c in itertools.product(*layers)]
-    for limit in sorted({b for b, _ in every})[::2]:
-        expected = min(c for b, c in every if b <= limit)
-        found = choose(layers, max_bytes=limit + 5000)
-        assert found.cost == pytest.approx(expected) and found.n_bytes <= limit
-        assert [o in row for o, row in zip(found.options, layers, strict=True)] == [True] * 5
-        assert lower_bound(layers, limit) <= expected + 1e-9
-    for limit in np.quantile([c for _, c in every], [0.0, 0.1, 0.5, 0.9]):
-        found = choose(layers, max_cost=float(limit) * (1 + 1e-12))
-        assert found.n_bytes == min(b for b, c in every if c <= limit * (1 + 1e-12))
-    with pytest.raises(les.InvalidArgumentError, match="cannot be met"):
-        choose(layers, max_bytes=min(b for b, _ in every) - 1)
-    with pytest.raises(les.InvalidArgumentError, match="cannot be met"):
-        choose(layers, max_cost=min(c for _, c in every) / 2)
-
-
-def test_a_coarse_table_keeps_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    layers = random_layers(np.random.default_rng(4), 6, 5)
-    layers[0][0] = Option({"up": "x"}, 16385, 0.1)  # no common unit
-    best = choose(layers, max_bytes=25 * 16384)
-    monkeypatch.setattr(planner, "MAX_CELLS", 40)
-    coarse = choose(layers, max_bytes=25 * 16384)
-    assert coarse.n_bytes <= 25 * 16384 and best.cost <= coarse.cost <= best.cost * 2
-
-
-def test_useless_options_go() -> None:
-    options = [Option({}, 10, 1.0), Option({}, 20, 2.0), Option({}, 30, 0.5), Option({}, 30, 0.7), Option({}, 40, 0.5)]
-    assert [(o.n_bytes, o.cost) for o in pareto(options)] == [(10, 1.0), (30, 0.5)]
 
 
 @pytest.fixture(scope="module")
